@@ -19,40 +19,42 @@ OperandArgument fp4_b(const TensorView& b, const OptionalTensor& scales) {
 /// Both operands have a scale for each row and so much of K.
 Granularities shared_by(int64_t gran_k) { return {.a = {.rows = 1, .k = gran_k}, .b = {.rows = 1, .k = gran_k}}; }
 
-GemmCall with_alpha(GemmCall call, const Alpha& alpha, const TensorView& d) {
+GemmCall with_steps(GemmCall call, const Alpha& alpha, const OptionalTensor& row_scale, const TensorView& d) {
     check_alpha(call, alpha, d);
+    if (row_scale) check_row_scale(call, *row_scale, d);
     return call;
 }
 
 bool fp4_gemm(const ffi::Given& arguments, const TensorView& a, const OptionalTensor& a_scales, const TensorView& b,
               const OptionalTensor& b_scales, const TensorView& d, const OptionalTensor& c, const OptionalTensor& alpha,
-              int64_t alpha_number, int64_t gran_k, int64_t layout) {
+              int64_t alpha_number, int64_t gran_k, int64_t layout, const OptionalTensor& row_scale) {
     return run_gemm(CallKey(arguments), [&] {
-        return with_alpha(check_dense(fp4_a(a, a_scales), fp4_b(b, b_scales), d, c, shared_by(gran_k), layout),
-                          {alpha, alpha_number}, d);
+        return with_steps(check_dense(fp4_a(a, a_scales), fp4_b(b, b_scales), d, c, shared_by(gran_k), layout),
+                          {alpha, alpha_number}, row_scale, d);
     });
 }
 
 bool fp4_m_grouped_gemm_contiguous(const ffi::Given& arguments, const TensorView& a, const OptionalTensor& a_scales,
                                    const TensorView& b, const OptionalTensor& b_scales, const TensorView& d,
                                    const TensorView& grouped_layout, const OptionalTensor& alpha, int64_t alpha_number,
-                                   int64_t gran_k, int64_t layout, bool psum, bool zero_padding, int64_t expected_m) {
+                                   int64_t gran_k, int64_t layout, bool psum, bool zero_padding, int64_t expected_m,
+                                   const OptionalTensor& row_scale) {
     return run_gemm(CallKey(arguments), [&] {
         const ContiguousOptions options{.psum = psum, .zero_padding = zero_padding, .expected_m = expected_m};
-        return with_alpha(check_contiguous(fp4_a(a, a_scales), fp4_b(b, b_scales), d, grouped_layout, shared_by(gran_k),
+        return with_steps(check_contiguous(fp4_a(a, a_scales), fp4_b(b, b_scales), d, grouped_layout, shared_by(gran_k),
                                            layout, options),
-                          {alpha, alpha_number}, d);
+                          {alpha, alpha_number}, row_scale, d);
     });
 }
 
 bool fp4_m_grouped_gemm_masked(const ffi::Given& arguments, const TensorView& a, const OptionalTensor& a_scales,
                                const TensorView& b, const OptionalTensor& b_scales, const TensorView& d,
                                const TensorView& masked_m, int64_t expected_m, const OptionalTensor& alpha,
-                               int64_t alpha_number, int64_t gran_k, int64_t layout) {
+                               int64_t alpha_number, int64_t gran_k, int64_t layout, const OptionalTensor& row_scale) {
     return run_gemm(CallKey(arguments), [&] {
-        return with_alpha(check_masked(fp4_a(a, a_scales), fp4_b(b, b_scales), d, masked_m, expected_m,
+        return with_steps(check_masked(fp4_a(a, a_scales), fp4_b(b, b_scales), d, masked_m, expected_m,
                                        shared_by(gran_k), layout),
-                          {alpha, alpha_number}, d);
+                          {alpha, alpha_number}, row_scale, d);
     });
 }
 

@@ -31,17 +31,19 @@ OperandArgument operand_a(const TensorView& a, const OptionalTensor& scales) {
 /// The bits of alpha, which multiplies complete sums. None where there is none.
 using AlphaBits = std::optional<int64_t>;
 
-GemmCall with_alpha(GemmCall call, const AlphaBits& alpha, const TensorView& d) {
+GemmCall with_steps(GemmCall call, const AlphaBits& alpha, const OptionalTensor& row_scale, const TensorView& d) {
     if (alpha) check_alpha(call, {{}, *alpha}, d);
+    if (row_scale) check_row_scale(call, *row_scale, d);
     return call;
 }
 
 bool gemm(const ffi::Given& arguments, const TensorView& a, const OptionalTensor& a_scales, const TensorView& b,
           const OptionalTensor& b_scales, const TensorView& d, const OptionalTensor& c, int64_t layout,
-          const Recipe& recipe, const Recipe& recipe_a, const Recipe& recipe_b, const AlphaBits& alpha) {
+          const Recipe& recipe, const Recipe& recipe_a, const Recipe& recipe_b, const AlphaBits& alpha,
+          const OptionalTensor& row_scale) {
     const Granularities given = granularities_of(recipe, recipe_a, recipe_b);
     return run_gemm(CallKey(arguments), [&] {
-        return with_alpha(check_dense(operand_a(a, a_scales), {b, b_scales}, d, c, given, layout), alpha, d);
+        return with_steps(check_dense(operand_a(a, a_scales), {b, b_scales}, d, c, given, layout), alpha, row_scale, d);
     });
 }
 
@@ -143,7 +145,7 @@ bool einsum(const ffi::Given& arguments, const TensorView& a, const OptionalTens
     }
     const Granularities given = granularities_of(recipe, {}, {});
     return run_gemm(CallKey(arguments), [&] {
-        return with_alpha(check_batched(kBatchedForms[form], {a, a_scales}, {b, b_scales}, d, c, given), alpha, d);
+        return with_steps(check_batched(kBatchedForms[form], {a, a_scales}, {b, b_scales}, d, c, given), alpha, {}, d);
     });
 }
 
@@ -178,13 +180,13 @@ bool packed_gemm(const ffi::Given& arguments, const TensorView& a, const Optiona
                  const OptionalTensor& w_scales, const TensorView& d, const OptionalTensor& c,
                  const OptionalTensor& bias, const OptionalTensor& zeros, const OptionalTensor& sums,
                  const OptionalTensor& w_zeros, const OptionalTensor& w_second, const ffi::Integers& record,
-                 int64_t layout, const AlphaBits& alpha) {
+                 int64_t layout, const AlphaBits& alpha, const OptionalTensor& row_scale) {
     const PackedArgument packed = packed_argument(record, w_zeros, sums, w_second, false);
     const ChannelArgument whole = tokens_argument(record, zeros);
     return run_gemm(CallKey(arguments), [&] {
         const OperandArgument tokens{a, a_scales, nullptr, &whole}, weights = weights_argument(w, w_scales, &packed);
         GemmCall call = check_dense(tokens, weights, d, c, {}, layout);
-        return with_alpha(with_bias(std::move(call), bias, d), alpha, d);
+        return with_steps(with_bias(std::move(call), bias, d), alpha, row_scale, d);
     });
 }
 
@@ -194,14 +196,14 @@ bool packed_m_grouped_gemm_contiguous(const ffi::Given& arguments, const TensorV
                                       const OptionalTensor& zeros, const OptionalTensor& sums,
                                       const OptionalTensor& w_zeros, const OptionalTensor& w_second,
                                       const ffi::Integers& record, int64_t layout, bool psum, bool zero_padding,
-                                      int64_t expected_m, const AlphaBits& alpha) {
+                                      int64_t expected_m, const AlphaBits& alpha, const OptionalTensor& row_scale) {
     const PackedArgument packed = packed_argument(record, w_zeros, sums, w_second, true);
     const ChannelArgument whole = tokens_argument(record, zeros);
     return run_gemm(CallKey(arguments), [&] {
         const ContiguousOptions options{.psum = psum, .zero_padding = zero_padding, .expected_m = expected_m};
         const OperandArgument tokens{a, a_scales, nullptr, &whole}, weights = weights_argument(w, w_scales, &packed);
         GemmCall call = check_contiguous(tokens, weights, d, grouped_layout, {}, layout, options);
-        return with_alpha(with_bias(std::move(call), bias, d), alpha, d);
+        return with_steps(with_bias(std::move(call), bias, d), alpha, row_scale, d);
     });
 }
 
@@ -210,13 +212,13 @@ bool packed_m_grouped_gemm_masked(const ffi::Given& arguments, const TensorView&
                                   const TensorView& masked_m, const OptionalTensor& bias, const OptionalTensor& zeros,
                                   const OptionalTensor& sums, const OptionalTensor& w_zeros,
                                   const OptionalTensor& w_second, int64_t expected_m, const ffi::Integers& record,
-                                  int64_t layout, const AlphaBits& alpha) {
+                                  int64_t layout, const AlphaBits& alpha, const OptionalTensor& row_scale) {
     const PackedArgument packed = packed_argument(record, w_zeros, sums, w_second, true);
     const ChannelArgument whole = tokens_argument(record, zeros);
     return run_gemm(CallKey(arguments), [&] {
         const OperandArgument tokens{a, a_scales, nullptr, &whole}, weights = weights_argument(w, w_scales, &packed);
         GemmCall call = check_masked(tokens, weights, d, masked_m, expected_m, {}, layout);
-        return with_alpha(with_bias(std::move(call), bias, d), alpha, d);
+        return with_steps(with_bias(std::move(call), bias, d), alpha, row_scale, d);
     });
 }
 
@@ -224,24 +226,25 @@ bool m_grouped_gemm_contiguous(const ffi::Given& arguments, const TensorView& a,
                                const TensorView& b, const OptionalTensor& b_scales, const TensorView& d,
                                const TensorView& grouped_layout, int64_t layout, bool psum, bool zero_padding,
                                int64_t expected_m, const Recipe& recipe, const Recipe& recipe_a, const Recipe& recipe_b,
-                               const AlphaBits& alpha) {
+                               const AlphaBits& alpha, const OptionalTensor& row_scale) {
     const Granularities given = granularities_of(recipe, recipe_a, recipe_b);
     return run_gemm(CallKey(arguments), [&] {
         const ContiguousOptions options{.psum = psum, .zero_padding = zero_padding, .expected_m = expected_m};
-        return with_alpha(check_contiguous(operand_a(a, a_scales), {b, b_scales}, d, grouped_layout, given, layout,
+        return with_steps(check_contiguous(operand_a(a, a_scales), {b, b_scales}, d, grouped_layout, given, layout,
                                            options),
-                          alpha, d);
+                          alpha, row_scale, d);
     });
 }
 
 bool m_grouped_gemm_masked(const ffi::Given& arguments, const TensorView& a, const OptionalTensor& a_scales,
                            const TensorView& b, const OptionalTensor& b_scales, const TensorView& d,
                            const TensorView& masked_m, int64_t expected_m, int64_t layout, const Recipe& recipe,
-                           const Recipe& recipe_a, const Recipe& recipe_b, const AlphaBits& alpha) {
+                           const Recipe& recipe_a, const Recipe& recipe_b, const AlphaBits& alpha,
+                           const OptionalTensor& row_scale) {
     const Granularities given = granularities_of(recipe, recipe_a, recipe_b);
     return run_gemm(CallKey(arguments), [&] {
-        return with_alpha(check_masked(operand_a(a, a_scales), {b, b_scales}, d, masked_m, expected_m, given, layout),
-                          alpha, d);
+        return with_steps(check_masked(operand_a(a, a_scales), {b, b_scales}, d, masked_m, expected_m, given, layout),
+                          alpha, row_scale, d);
     });
 }
 

@@ -25,6 +25,7 @@ def gemm(
     recipe_a: Sequence[int] | None = None,
     recipe_b: Sequence[int] | None = None,
     alpha_bits: int | None = None,
+    row_scale: Tensor | None = None,
     /,
 ) -> bool:
     """D = C + A B^T for A [M, K] and B [N, K].
@@ -153,6 +154,7 @@ def packed_gemm(
     record: Sequence[int],
     layout: int,
     alpha_bits: int | None = None,
+    row_scale: Tensor | None = None,
     /,
 ) -> bool:
     """D = C + A W^T + bias of PackedWeights. `told`: their element, N, K, the K that shares a scale (0: all of it), the
@@ -181,6 +183,7 @@ def packed_m_grouped_gemm_contiguous(
     zero_padding: bool,
     expected_m: int,
     alpha_bits: int | None = None,
+    row_scale: Tensor | None = None,
     /,
 ) -> bool:
     """The same of experts, as `m_grouped_gemm_contiguous`."""
@@ -201,6 +204,7 @@ def packed_m_grouped_gemm_masked(
     record: Sequence[int],
     layout: int,
     alpha_bits: int | None = None,
+    row_scale: Tensor | None = None,
     /,
 ) -> bool:
     """The same of experts, as `m_grouped_gemm_masked`."""
@@ -220,6 +224,7 @@ def m_grouped_gemm_contiguous(
     recipe_a: Sequence[int] | None = None,
     recipe_b: Sequence[int] | None = None,
     alpha_bits: int | None = None,
+    row_scale: Tensor | None = None,
     /,
 ) -> bool:
     """Experts' rows one after the other. False where K is 0: nothing is launched, and the caller makes D zero."""
@@ -237,6 +242,7 @@ def m_grouped_gemm_masked(
     recipe_a: Sequence[int] | None = None,
     recipe_b: Sequence[int] | None = None,
     alpha_bits: int | None = None,
+    row_scale: Tensor | None = None,
     /,
 ) -> bool:
     """The first masked_m[g] rows of each expert. False where K is 0: nothing is launched; the caller makes D zero."""
@@ -275,6 +281,7 @@ def fp4_gemm(
     alpha_number: int,
     gran_k: int,
     layout: int,
+    row_scale: Tensor | None = None,
     /,
 ) -> bool:
     """Without a tensor `alpha`: the FP32 bits of a number, or -1.
@@ -296,6 +303,7 @@ def fp4_m_grouped_gemm_contiguous(
     psum: bool,
     zero_padding: bool,
     expected_m: int,
+    row_scale: Tensor | None = None,
     /,
 ) -> bool:
     """The same of experts, as `m_grouped_gemm_contiguous`."""
@@ -312,6 +320,7 @@ def fp4_m_grouped_gemm_masked(
     alpha_number: int,
     gran_k: int,
     layout: int,
+    row_scale: Tensor | None = None,
     /,
 ) -> bool:
     """The same of experts, as `m_grouped_gemm_masked`."""

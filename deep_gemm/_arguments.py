@@ -16,7 +16,7 @@ from typing import Any
 
 import torch
 
-from .epilogue import Alpha, Epilogue, alpha_of
+from .epilogue import Alpha, Chain, Epilogue, RowScale, steps_of
 from .weights import PackedWeights
 
 # Keyword-only names that callers of earlier releases use, and what they are called now.
@@ -152,14 +152,23 @@ _PACKED = Kind(
     _packed_parts,
     _packed_weights,
 )
-# Operators know it by its numbers.
+
+
+def _epilogue_of(alpha: float | None, row_scale: torch.Tensor | None) -> Epilogue | None:
+    steps = [] if alpha is None else [Alpha(alpha)]
+    return (
+        Chain(*steps, *([] if row_scale is None else [RowScale(row_scale)])) if steps or row_scale is not None else None
+    )
+
+
+# Operators know it by what its steps take.
 _EPILOGUE = Kind(
     "float?",
     "an Epilogue of deep_gemm.epilogue or None",
     lambda value: value is None or isinstance(value, Epilogue),
-    (("_alpha", "float?"),),
-    lambda value: (alpha_of(None, value),),
-    lambda alpha: None if alpha is None else Alpha(alpha),
+    (("_alpha", "float?"), ("_row_scale", "Tensor?")),
+    lambda value: steps_of(None, value),
+    _epilogue_of,
 )
 KINDS = {
     "torch.Tensor": _TENSOR,
@@ -275,6 +284,10 @@ def tensors_of(arguments: Mapping[str, Any]) -> Iterator[tuple[str, torch.Tensor
             for item, part in zip(value, ("", "'s scales", "'s zeros"), strict=False):
                 if isinstance(item, torch.Tensor):
                     yield name + part, item
+        elif isinstance(value, Epilogue):
+            weights = steps_of(None, value)[1]
+            if weights is not None:
+                yield "the epilogue's row weights", weights
         elif isinstance(value, PackedWeights):
             yield f"{name}'s codes", value.codes
             yield f"{name}'s scales", value.scales

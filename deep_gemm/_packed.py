@@ -10,6 +10,7 @@ import torch
 
 from ._extension import C
 from ._numbers import NO_NUMBER, fp32_bits, integer
+from .epilogue import scale_rows
 from .fp8 import _NT, _write_empty_product
 from .grouped import _hint, _write_empty_masked_product
 from .grouped import _write_empty_product as _write_empty_contiguous_product
@@ -46,6 +47,11 @@ class OperandOptions:
     tokens_k: int = 0  # of K that shares a scale of a; 0: as is usual
     layout: int = 0  # operands that lie the other way round, and float32 scales as they are
     alpha: int | None = None  # bits of the factor of complete sums
+    row_scale: torch.Tensor | None = None  # numbers of D's rows
+
+    def without_k(self) -> OperandOptions:
+        """Of a call whose sums are zero, whatever is said of its operands."""
+        return OperandOptions(row_scale=self.row_scale)
 
 
 @dataclass(frozen=True)
@@ -107,12 +113,14 @@ def run(
 ) -> None:
     codes, scales, record, data, data_scales, zeros = _record(a, w, takes, asked)
     layout = _NT[compiled_dims] | asked.layout
-    if C.packed_gemm(data, data_scales, codes, scales, d, c, bias, zeros, *w.others, record, layout, asked.alpha):
+    steps = asked.alpha, asked.row_scale
+    if C.packed_gemm(data, data_scales, codes, scales, d, c, bias, zeros, *w.others, record, layout, *steps):
         return
     if bias is None:
         _write_empty_product(d, c)
+        scale_rows(d, asked.row_scale)
     else:
-        run(*_with_k(data, w, takes, d), d, c, bias, compiled_dims, takes)
+        run(*_with_k(data, w, takes, d), d, c, bias, compiled_dims, takes, asked.without_k())
 
 
 def run_contiguous(
@@ -144,12 +152,15 @@ def run_contiguous(
         ensure_zero_padding,
         _hint(expected_m),
         asked.alpha,
+        asked.row_scale,
     ):
         return
     if bias is None or len(bias) == 0:
         _write_empty_contiguous_product(d, grouped_layout if use_psum_layout else None)
     else:
-        run_contiguous(*_with_k(data, w, takes, d), d, grouped_layout, compiled_dims, rows, takes, bias)
+        run_contiguous(
+            *_with_k(data, w, takes, d), d, grouped_layout, compiled_dims, rows, takes, bias, asked.without_k()
+        )
 
 
 def run_masked(
@@ -167,13 +178,26 @@ def run_masked(
     expected_m = integer("expected_m", expected_m)
     layout = _NT[compiled_dims] | asked.layout
     if C.packed_m_grouped_gemm_masked(
-        data, data_scales, codes, scales, d, masked_m, bias, zeros, *w.others, expected_m, record, layout, asked.alpha
+        data,
+        data_scales,
+        codes,
+        scales,
+        d,
+        masked_m,
+        bias,
+        zeros,
+        *w.others,
+        expected_m,
+        record,
+        layout,
+        asked.alpha,
+        asked.row_scale,
     ):
         return
     if bias is None:
         _write_empty_masked_product(d, masked_m)
     else:
-        run_masked(*_with_k(data, w, takes, d), d, masked_m, expected_m, compiled_dims, takes, bias)
+        run_masked(*_with_k(data, w, takes, d), d, masked_m, expected_m, compiled_dims, takes, bias, asked.without_k())
 
 
 def _with_k(

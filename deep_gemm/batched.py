@@ -61,7 +61,7 @@ def einsum(
     if isinstance(use_cublaslt, Epilogue):
         epilogue = use_cublaslt
         use_cublaslt = False
-    factor = None if epilogue is None else alpha_bits(None, epilogue)
+    factor = None if epilogue is None else alpha_bits(epilogue)
     if use_cublaslt:
         if factor is not None:
             raise ValueError("use_cublaslt must be False where there is an epilogue")
@@ -102,7 +102,7 @@ def fp8_einsum(
         RuntimeError: the machine failed: no driver, a compile error, a launch error.
     """
     (a_data, a_scales), (b_data, b_scales) = a, b
-    factor = None if epilogue is None else alpha_bits(None, epilogue)
+    factor = None if epilogue is None else alpha_bits(epilogue)
     if not _einsum(a_data, a_scales, b_data, b_scales, d, c, _FORMS_EACH[expr], recipe, factor):
         _write_empty_product(d, c)
 

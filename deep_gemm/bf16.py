@@ -16,7 +16,7 @@ import torch
 from ._extension import C
 from ._numbers import integer
 from ._product import product
-from .epilogue import Epilogue, alpha_bits
+from .epilogue import Epilogue, scale_rows, step_arguments
 from .fp8 import _NN, _NT, _TN, _TT, _write_empty_product
 from .grouped import _hint, _one_layout, _write_empty_masked_product
 from .grouped import _write_empty_product as _write_empty_experts
@@ -66,9 +66,12 @@ def bf16_gemm_nt(
         ValueError, TypeError: an argument cannot be right; nothing was launched and nothing written.
         RuntimeError: the machine failed: no driver, a compile error, a launch error.
     """
-    factor = None if alpha is None and epilogue is None else alpha_bits(alpha, epilogue)
-    if not _gemm(a, None, b, None, d, c, _NT[compiled_dims], None, None, None, factor):
+    factor = weights = None
+    if alpha is not None or epilogue is not None:
+        factor, weights = step_arguments(alpha, epilogue)
+    if not _gemm(a, None, b, None, d, c, _NT[compiled_dims], None, None, None, factor, weights):
         _write_empty_product(d, c)
+        scale_rows(d, weights)
 
 
 @product()
@@ -92,9 +95,12 @@ def bf16_gemm_nn(
         ValueError, TypeError: an argument cannot be right; nothing was launched and nothing written.
         RuntimeError: the machine failed: no driver, a compile error, a launch error.
     """
-    factor = None if alpha is None and epilogue is None else alpha_bits(alpha, epilogue)
-    if not _gemm(a, None, b, None, d, c, _NN[compiled_dims], None, None, None, factor):
+    factor = weights = None
+    if alpha is not None or epilogue is not None:
+        factor, weights = step_arguments(alpha, epilogue)
+    if not _gemm(a, None, b, None, d, c, _NN[compiled_dims], None, None, None, factor, weights):
         _write_empty_product(d, c)
+        scale_rows(d, weights)
 
 
 @product()
@@ -118,9 +124,12 @@ def bf16_gemm_tn(
         ValueError, TypeError: an argument cannot be right; nothing was launched and nothing written.
         RuntimeError: the machine failed: no driver, a compile error, a launch error.
     """
-    factor = None if alpha is None and epilogue is None else alpha_bits(alpha, epilogue)
-    if not _gemm(a, None, b, None, d, c, _TN[compiled_dims], None, None, None, factor):
+    factor = weights = None
+    if alpha is not None or epilogue is not None:
+        factor, weights = step_arguments(alpha, epilogue)
+    if not _gemm(a, None, b, None, d, c, _TN[compiled_dims], None, None, None, factor, weights):
         _write_empty_product(d, c)
+        scale_rows(d, weights)
 
 
 @product()
@@ -144,9 +153,12 @@ def bf16_gemm_tt(
         ValueError, TypeError: an argument cannot be right; nothing was launched and nothing written.
         RuntimeError: the machine failed: no driver, a compile error, a launch error.
     """
-    factor = None if alpha is None and epilogue is None else alpha_bits(alpha, epilogue)
-    if not _gemm(a, None, b, None, d, c, _TT[compiled_dims], None, None, None, factor):
+    factor = weights = None
+    if alpha is not None or epilogue is not None:
+        factor, weights = step_arguments(alpha, epilogue)
+    if not _gemm(a, None, b, None, d, c, _TT[compiled_dims], None, None, None, factor, weights):
         _write_empty_product(d, c)
+        scale_rows(d, weights)
 
 
 @product()
@@ -178,8 +190,8 @@ def m_grouped_bf16_gemm_nt_contiguous(
     """
     layout = _one_layout(grouped_layout, m_indices)
     how = (_NT[compiled_dims], use_psum_layout, ensure_zero_padding, _hint(expected_m_for_psum_layout))
-    factor = None if epilogue is None else alpha_bits(None, epilogue)
-    if not _contiguous(a, None, b, None, d, layout, *how, None, None, None, factor):
+    steps = (None, None) if epilogue is None else step_arguments(None, epilogue)
+    if not _contiguous(a, None, b, None, d, layout, *how, None, None, None, *steps):
         _write_empty_experts(d, layout if use_psum_layout else None)
 
 
@@ -209,8 +221,8 @@ def m_grouped_bf16_gemm_nn_contiguous(
     """
     layout = _one_layout(grouped_layout, m_indices)
     how = (_NN[compiled_dims], use_psum_layout, ensure_zero_padding, _hint(expected_m_for_psum_layout))
-    factor = None if epilogue is None else alpha_bits(None, epilogue)
-    if not _contiguous(a, None, b, None, d, layout, *how, None, None, None, factor):
+    steps = (None, None) if epilogue is None else step_arguments(None, epilogue)
+    if not _contiguous(a, None, b, None, d, layout, *how, None, None, None, *steps):
         _write_empty_experts(d, layout if use_psum_layout else None)
 
 
@@ -238,8 +250,8 @@ def m_grouped_bf16_gemm_nt_masked(
         ValueError, TypeError: an argument cannot be right; nothing was launched and nothing written.
         RuntimeError: the machine failed: no driver, a compile error, a launch error.
     """
-    factor = None if epilogue is None else alpha_bits(None, epilogue)
-    how = (integer("expected_m", expected_m), _NT[compiled_dims], None, None, None, factor)
+    steps = (None, None) if epilogue is None else step_arguments(None, epilogue)
+    how = (integer("expected_m", expected_m), _NT[compiled_dims], None, None, None, *steps)
     if not _masked(a, None, b, None, d, masked_m, *how):
         _write_empty_masked_product(d, masked_m)
 

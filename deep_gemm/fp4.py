@@ -30,7 +30,7 @@ import torch
 from ._extension import C
 from ._numbers import NO_NUMBER, fp32_bits, integer
 from ._product import product
-from .epilogue import Epilogue, alpha_of
+from .epilogue import Epilogue, scale_rows, steps_of
 from .fp8 import (
     _COMPILED_DIMS,
     _FP32_SCALES,
@@ -98,9 +98,10 @@ def fp4_gemm_nt(
     if disable_ue8m0_cast:
         layout |= _FP32_SCALES
     operands, gran_k = _operands(a, b, recipe, recipe_a, recipe_b)
-    factor, number = _alpha_record(alpha, epilogue, d)
-    if not C.fp4_gemm(*operands, d, c, factor, number, gran_k, layout):
+    factor, number, weights = _steps_record(alpha, epilogue, d)
+    if not C.fp4_gemm(*operands, d, c, factor, number, gran_k, layout, weights):
         _write_empty_product(d, c)
+        scale_rows(d, weights)
 
 
 @product()
@@ -140,10 +141,20 @@ def m_grouped_fp4_gemm_nt_contiguous(
         layout |= _FP32_SCALES
     grouped_layout = _one_layout(grouped_layout, m_indices)
     operands, gran_k = _operands(a, b, recipe, recipe_a, recipe_b)
-    factor, number = _alpha_record(alpha, epilogue, d)
+    factor, number, weights = _steps_record(alpha, epilogue, d)
     hint = _hint(expected_m_for_psum_layout)
     if not C.fp4_m_grouped_gemm_contiguous(
-        *operands, d, grouped_layout, factor, number, gran_k, layout, use_psum_layout, ensure_zero_padding, hint
+        *operands,
+        d,
+        grouped_layout,
+        factor,
+        number,
+        gran_k,
+        layout,
+        use_psum_layout,
+        ensure_zero_padding,
+        hint,
+        weights,
     ):
         _write_empty_contiguous_product(d, grouped_layout if use_psum_layout else None)
 
@@ -180,8 +191,8 @@ def m_grouped_fp4_gemm_nt_masked(
         layout |= _FP32_SCALES
     expected_m = integer("expected_m", expected_m)
     operands, gran_k = _operands(a, b, recipe, recipe_a, recipe_b)
-    factor, number = _alpha_record(alpha, epilogue, d)
-    if not C.fp4_m_grouped_gemm_masked(*operands, d, masked_m, expected_m, factor, number, gran_k, layout):
+    factor, number, weights = _steps_record(alpha, epilogue, d)
+    if not C.fp4_m_grouped_gemm_masked(*operands, d, masked_m, expected_m, factor, number, gran_k, layout, weights):
         _write_empty_masked_product(d, masked_m)
 
 
@@ -229,7 +240,9 @@ def k_grouped_fp4_gemm_nt_contiguous(
             for sf, rows in ((a_scales, d.shape[-2]), (b_scales, d.shape[-1]))
         )
     operands = a_codes, a_scales, b_codes, b_scales
-    factor, number = _alpha_record(alpha, epilogue, d)
+    factor, number, weights = _steps_record(alpha, epilogue, d)
+    if weights is not None:
+        raise ValueError("epilogue must have no RowScale where products are batched or grouped along K")
     if not C.fp4_k_grouped_gemm(*operands, d, sizes, group_layout, c, factor, number, gran_k, layout, use_psum_layout):
         _write_empty_product(d, c)
 
@@ -251,16 +264,18 @@ def _operands(
     return (a_codes, a_scales, b_codes, b_scales), gran_k
 
 
-def _alpha_record(alpha: Alpha, epilogue: Epilogue | None, d: torch.Tensor) -> tuple[torch.Tensor | None, int]:
-    """A tensor, or a number's bits as FP32."""
-    alpha = alpha_of(alpha, epilogue)
-    if alpha is None:
-        return None, NO_NUMBER
-    if isinstance(alpha, torch.Tensor):
-        if alpha.ndim > 0 or alpha.device == d.device or alpha.device.type != "cpu":
-            return alpha, NO_NUMBER
-        alpha = alpha.item()  # as torch's own operators mix them
-    return None, fp32_bits("alpha", alpha)
+def _steps_record(
+    alpha: Alpha, epilogue: Epilogue | None, d: torch.Tensor
+) -> tuple[torch.Tensor | None, int, torch.Tensor | None]:
+    """Alpha as a tensor, or as a number's bits; and the rows' weights."""
+    factor, weights = steps_of(alpha, epilogue)
+    if factor is None:
+        return None, NO_NUMBER, weights
+    if isinstance(factor, torch.Tensor):
+        if factor.ndim > 0 or factor.device == d.device or factor.device.type != "cpu":
+            return factor, NO_NUMBER, weights
+        factor = factor.item()  # as torch's own operators mix them
+    return None, fp32_bits("alpha", factor), weights
 
 
 def _gran_k(a_scales: torch.Tensor, recipe: Recipe, recipe_a: OperandRecipe, recipe_b: OperandRecipe) -> int:

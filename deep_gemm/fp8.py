@@ -36,7 +36,7 @@ import torch
 
 from ._extension import C
 from ._product import product
-from .epilogue import Epilogue, alpha_bits
+from .epilogue import Epilogue, scale_rows, step_arguments
 
 __all__ = [
     "fp8_gemm_nn",
@@ -133,9 +133,12 @@ def fp8_gemm_nt(
 
         how = recipe, recipe_a, recipe_b, compiled_dims, disable_ue8m0_cast, alpha, epilogue
         return fp8_fp4_gemm_nt(a, b, d, c, *how)
-    factor = None if alpha is None and epilogue is None else alpha_bits(alpha, epilogue)
-    if not _gemm(a_data, a_scales, b_data, b_scales, d, c, layout, recipe, recipe_a, recipe_b, factor):
+    factor = weights = None
+    if alpha is not None or epilogue is not None:
+        factor, weights = step_arguments(alpha, epilogue)
+    if not _gemm(a_data, a_scales, b_data, b_scales, d, c, layout, recipe, recipe_a, recipe_b, factor, weights):
         _write_empty_product(d, c)
+        scale_rows(d, weights)
 
 
 @product()
@@ -173,9 +176,12 @@ def fp8_gemm_nn(
 
         how = recipe, recipe_a, recipe_b, compiled_dims, disable_ue8m0_cast, alpha, epilogue
         return fp8_fp4_gemm_nn(a, b, d, c, *how)
-    factor = None if alpha is None and epilogue is None else alpha_bits(alpha, epilogue)
-    if not _gemm(a_data, a_scales, b_data, b_scales, d, c, layout, recipe, recipe_a, recipe_b, factor):
+    factor = weights = None
+    if alpha is not None or epilogue is not None:
+        factor, weights = step_arguments(alpha, epilogue)
+    if not _gemm(a_data, a_scales, b_data, b_scales, d, c, layout, recipe, recipe_a, recipe_b, factor, weights):
         _write_empty_product(d, c)
+        scale_rows(d, weights)
 
 
 @product()
@@ -213,9 +219,12 @@ def fp8_gemm_tn(
 
         how = recipe, recipe_a, recipe_b, compiled_dims, disable_ue8m0_cast, alpha, epilogue
         return fp8_fp4_gemm_tn(a, b, d, c, *how)
-    factor = None if alpha is None and epilogue is None else alpha_bits(alpha, epilogue)
-    if not _gemm(a_data, a_scales, b_data, b_scales, d, c, layout, recipe, recipe_a, recipe_b, factor):
+    factor = weights = None
+    if alpha is not None or epilogue is not None:
+        factor, weights = step_arguments(alpha, epilogue)
+    if not _gemm(a_data, a_scales, b_data, b_scales, d, c, layout, recipe, recipe_a, recipe_b, factor, weights):
         _write_empty_product(d, c)
+        scale_rows(d, weights)
 
 
 @product()
@@ -253,9 +262,12 @@ def fp8_gemm_tt(
 
         how = recipe, recipe_a, recipe_b, compiled_dims, disable_ue8m0_cast, alpha, epilogue
         return fp8_fp4_gemm_tt(a, b, d, c, *how)
-    factor = None if alpha is None and epilogue is None else alpha_bits(alpha, epilogue)
-    if not _gemm(a_data, a_scales, b_data, b_scales, d, c, layout, recipe, recipe_a, recipe_b, factor):
+    factor = weights = None
+    if alpha is not None or epilogue is not None:
+        factor, weights = step_arguments(alpha, epilogue)
+    if not _gemm(a_data, a_scales, b_data, b_scales, d, c, layout, recipe, recipe_a, recipe_b, factor, weights):
         _write_empty_product(d, c)
+        scale_rows(d, weights)
 
 
 @product()

@@ -13,7 +13,7 @@ import torch
 from ._extension import C
 from ._numbers import integer
 from ._product import product
-from .epilogue import Epilogue, alpha_bits
+from .epilogue import Epilogue, step_arguments
 from .fp8 import _FP4, _FP32_SCALES, _NN, _NT, OperandRecipe, Recipe, Scaled
 from .settings import get_mk_alignment_for_contiguous_layout
 
@@ -67,6 +67,9 @@ def _run_contiguous(
         layout |= _FP32_SCALES
     grouped_layout = _one_layout(grouped_layout, m_indices)
     (a_data, a_scales), (b_data, b_scales) = a, b
+    factor = weights = None
+    if epilogue is not None:
+        factor, weights = step_arguments(None, epilogue)
     if not _contiguous(
         a_data,
         a_scales,
@@ -81,7 +84,8 @@ def _run_contiguous(
         recipe,
         recipe_a,
         recipe_b,
-        None if epilogue is None else alpha_bits(None, epilogue),
+        factor,
+        weights,
     ):
         _write_empty_product(d, grouped_layout if use_psum_layout else None)
 
@@ -310,6 +314,9 @@ def m_grouped_fp8_gemm_nt_masked(
         return m_grouped_fp8_fp4_gemm_nt_masked(
             a, b, d, masked_m, expected_m, recipe, recipe_a, recipe_b, compiled_dims, disable_ue8m0_cast, epilogue
         )
+    factor = weights = None
+    if epilogue is not None:
+        factor, weights = step_arguments(None, epilogue)
     if not _masked(
         a_data,
         a_scales,
@@ -322,7 +329,8 @@ def m_grouped_fp8_gemm_nt_masked(
         recipe,
         recipe_a,
         recipe_b,
-        None if epilogue is None else alpha_bits(None, epilogue),
+        factor,
+        weights,
     ):
         _write_empty_masked_product(d, masked_m)
 

@@ -115,7 +115,7 @@ def _run(
         use_psum_layout,
         group_by_group,
         gran_k,
-        None if epilogue is None else alpha_bits(None, epilogue),
+        None if epilogue is None else alpha_bits(epilogue),
     ):
         _write_empty_product(d, c)
 

@@ -99,6 +99,7 @@ inline GemmTask task_of(const Problem& p) {
             .asymmetric_a = p.asymmetric_a != 0,
             .alpha = p.alpha != 0,
             .bias = p.bias,
+            .row_scale = p.row_scale != 0,
             .shape = p.compiled,
             .heads = p.heads};
 }

@@ -103,11 +103,12 @@ inline constexpr auto kFieldsOf<HeadSplits> = std::tuple{
     Field{"left", &HeadSplits::left}, Field{"skipped", &HeadSplits::skipped}, Field{"right", &HeadSplits::right}};
 template <>
 inline constexpr auto kFieldsOf<GemmTask> = std::tuple{
-    Field{"grouping", &GemmTask::grouping}, Field{"a", &GemmTask::a, true},
-    Field{"b", &GemmTask::b, true},         Field{"output", &GemmTask::output, true},
-    Field{"add_c", &GemmTask::add_c},       Field{"asymmetric_a", &GemmTask::asymmetric_a},
-    Field{"alpha", &GemmTask::alpha},       Field{"bias", &GemmTask::bias},
-    Field{"shape", &GemmTask::shape},       Field{"heads", &GemmTask::heads},
+    Field{"grouping", &GemmTask::grouping},   Field{"a", &GemmTask::a, true},
+    Field{"b", &GemmTask::b, true},           Field{"output", &GemmTask::output, true},
+    Field{"add_c", &GemmTask::add_c},         Field{"asymmetric_a", &GemmTask::asymmetric_a},
+    Field{"alpha", &GemmTask::alpha},         Field{"bias", &GemmTask::bias},
+    Field{"row_scale", &GemmTask::row_scale}, Field{"shape", &GemmTask::shape},
+    Field{"heads", &GemmTask::heads},
 };
 template <>
 inline constexpr auto kFieldsOf<SplitK> =

@@ -41,6 +41,7 @@ struct Problem {
     int32_t add_c = 0;
     int32_t in_place = 0;       // C is D
     int32_t alpha = 0;          // sums are multiplied by a factor
+    int32_t row_scale = 0;      // D's rows are multiplied by a number each
     int32_t asymmetric_a = 0;   // A's integers have zero points
     int32_t int4_a = 0;         // they come two along K a byte: [M, K / 2]
     int32_t group_maps = 0;     // K groups are matrices of their own

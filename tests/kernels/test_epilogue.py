@@ -14,7 +14,15 @@ from inputs import GuardedOutput, random_blocks, random_rows, random_values
 from packed_inputs import random
 
 import deep_gemm
-from deep_gemm.epilogue import Alpha, BF16StochasticRounding, Epilogue, FP8CastWithClamp, Identity
+from deep_gemm.epilogue import (
+    Alpha,
+    BF16StochasticRounding,
+    Chain,
+    Epilogue,
+    FP8CastWithClamp,
+    Identity,
+    RowScale,
+)
 
 M, N, K, GROUPS = 48, 72, 256, 3
 ALPHA = -0.3125e-3 / 7  # no power of two
@@ -164,7 +172,7 @@ def test_what_no_product_takes_yet_is_refused_before_anything_is_written(product
     d = torch.full(shape, float("nan"))
     for epilogue in (BF16StochasticRounding(), FP8CastWithClamp(torch.empty(1, dtype=torch.int32))):
         with pytest.raises(
-            NotImplementedError, match=f"must be Identity or Alpha for now, got {type(epilogue).__name__}"
+            NotImplementedError, match=f"must be Identity, Alpha or RowScale for now, got {type(epilogue).__name__}"
         ):
             call(d, epilogue=epilogue)
     with pytest.raises(TypeError, match=r"epilogue must be an Epilogue of deep_gemm\.epilogue or None, got 2"):
@@ -264,3 +272,121 @@ def test_compiled_programs_have_it() -> None:
 
     traced = torch.fx.experimental.proxy_tensor.make_fx(lambda a: run(a, Alpha(0.5)))(a)
     assert torch.equal(traced(a), 0.5 * run(a, None))
+
+
+ROWS_OF_D = [name for name in PRODUCTS if "K groups" not in name and "einsum" not in name]
+
+
+@pytest.mark.sampled(16)
+@pytest.mark.parametrize("device", EACH_ARCH, indirect=True)
+@pytest.mark.parametrize("chained", [False, True], ids=["alone", "behind alpha"])
+@pytest.mark.parametrize("product", ROWS_OF_D)
+def test_row_scale(device, product, chained) -> None:
+    """To the bit; rows of padding stay zero, whatever their weights are."""
+    with alignment_of(16):
+        shape, call = PRODUCTS[product](device)
+        weights = random_values(shape[:-1], device, 7)
+        plain, scaled = (GuardedOutput(shape, torch.float32, device) for _ in range(2))
+        call(plain.tensor, epilogue=Alpha(ALPHA) if chained else None)
+        padding = (plain.tensor == 0).all(-1)
+        strided = torch.full((*shape[:-1], 3), float("nan"), device=device)[..., 1]
+        strided.copy_(torch.where(padding, float("nan"), weights))
+        call(scaled.tensor, epilogue=Chain(Alpha(ALPHA), RowScale(strided)) if chained else RowScale(strided))
+    for out in (plain, scaled):
+        out.check(complete=False)
+    expected = torch.where(padding.unsqueeze(-1), 0.0, plain.tensor * weights.unsqueeze(-1))
+    assert real_rows(product, expected).any()
+    assert torch.equal(real_rows(product, scaled.tensor), real_rows(product, expected))
+
+
+@pytest.mark.parametrize("device", ONE_OF_EACH_ARCH, indirect=True)
+@pytest.mark.parametrize("in_place", [False, True])
+@pytest.mark.parametrize("product", ["fp8_nt", "bf16_nt"])
+def test_row_scale_multiplies_c_too(device, product, in_place) -> None:
+    shape, call = PRODUCTS[product](device)
+    plain, d = torch.empty(shape, device=device), GuardedOutput(shape, torch.float32, device)
+    call(plain)
+    c, weights = random_values(shape, device, 5), random_values(shape[:1], device, 7)
+    if in_place:
+        d.tensor.copy_(c)
+    call(d.tensor, c=d.tensor if in_place else c, epilogue=RowScale(weights))
+    d.check()
+    exact = (plain.double() + c.double()) * weights.double().unsqueeze(-1)
+    assert torch.allclose(d.tensor.double(), exact, rtol=1e-6, atol=1e-6)
+
+
+@pytest.mark.sampled(6)
+@pytest.mark.parametrize("device", TAKE_PACKED, indirect=True)
+@pytest.mark.parametrize("biased", [False, True])
+@pytest.mark.parametrize("k", [0, K])
+@pytest.mark.parametrize("grouping", ["dense", "contiguous", "masked"])
+def test_row_scale_beside_fp4_pairs(device, grouping, k, biased) -> None:
+    """Which are packed by each call before Blackwell; without K the bias is what is scaled."""
+    groups = () if grouping == "dense" else (2,)
+    codes = random((*groups, N, k // 2), 0, 255).to(torch.uint8).view(torch.int8).to(device)
+    b = codes, torch.exp2(random((*groups, N, k // 32), -6, 0).float()).to(device)
+    lead = (2, M // 2) if grouping == "masked" else (M,)
+    a = random_values((*lead, k), device, 0).to(torch.float8_e4m3fn), torch.ones((*lead, k // 128), device=device)
+    bias = random_values((*groups, N), device, 3) if biased else None
+    weights = random_values(lead, device, 4)
+    recipes: Any = {"recipe_a": (1, 128), "recipe_b": (1, 32), "bias": bias}
+    if grouping == "dense":
+        call = functools.partial(deep_gemm.fp8_fp4_gemm_nt, a, b, **recipes)
+    elif grouping == "masked":
+        counts = torch.full((2,), M // 2, dtype=torch.int32, device=device)
+        call = functools.partial(_masked, a, b, counts, **recipes)
+    else:
+        call = functools.partial(
+            _in_psum_layout, a, b, torch.tensor([16, M], dtype=torch.int32, device=device), **recipes
+        )
+    plain, d = torch.empty((*lead, N), device=device), GuardedOutput((*lead, N), torch.float32, device)
+    with alignment_of(16):
+        call(plain)
+        call(d.tensor, epilogue=RowScale(weights))
+    d.check()
+    assert torch.equal(d.tensor, plain * weights.unsqueeze(-1))
+
+
+def test_row_scale_in_traced_programs_and_its_gradient() -> None:
+    a, b = bf16(torch.device("cpu"), M, K), bf16(torch.device("cpu"), N, K)
+    weights = random_values((M,), torch.device("cpu"), 7)
+
+    def run(a: torch.Tensor, weights: torch.Tensor) -> torch.Tensor:
+        d = torch.zeros(M, N)
+        deep_gemm.bf16_gemm_nt(a, b, d, epilogue=RowScale(weights))
+        return d
+
+    traced = torch.fx.experimental.proxy_tensor.make_fx(run)(a, weights)
+    other = weights.flip(0)
+    assert torch.equal(traced(a, other), run(a, other))
+    assert not torch.equal(traced(a, other), run(a, weights))
+    with pytest.raises(RuntimeError, match="the epilogue's row weights must have a gradient"):
+        run(a, weights.clone().requires_grad_())
+
+
+@pytest.mark.parametrize(
+    ("weights", "error", "message"),
+    [
+        (torch.ones(M - 1), ValueError, r"row weights must be \[M\] = \[48\], got shape \[47\]"),
+        (torch.ones(M, 1), ValueError, r"row weights must be \[M\] = \[48\], got shape \[48, 1\]"),
+        (torch.ones(M).double(), TypeError, "row weights must be float32, got float64"),
+    ],
+)
+def test_row_weights_are_checked(weights, error, message) -> None:
+    _, call = PRODUCTS["bf16_nt"](torch.device("cpu"))
+    d = torch.full((M, N), float("nan"))
+    with pytest.raises(error, match=message):
+        call(d, epilogue=RowScale(weights))
+    assert d.isnan().all()
+
+
+def test_what_cannot_be_chained() -> None:
+    for steps in ([RowScale(torch.ones(1)), Alpha(1)], [Alpha(1), Alpha(2)], [BF16StochasticRounding()]):
+        with pytest.raises(
+            ValueError, match="steps must be Alpha, RowScale, each at most once and in this order, got "
+        ):
+            Chain(*steps)
+    for name in ("fp8 K groups", "bf16 K groups", "einsum", "fp8_einsum"):
+        shape, call = PRODUCTS[name](torch.device("cpu"))
+        with pytest.raises(ValueError, match="must have no RowScale where products are batched or grouped along K"):
+            call(torch.empty(shape), epilogue=RowScale(torch.ones(shape[:-1])))

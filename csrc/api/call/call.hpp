@@ -64,7 +64,8 @@ struct GemmCall {
     Scales scales_a = {}, scales_b = {};
     Scales zeros_b = {};            // words of zero points (Operand::zeros_k), which lie as scales do
     UnpackedWeights unpacked = {};  // what `b` and `scales_b` are made of: they have no memory yet
-    Scales second_scales_b = {};    // for sums, where the others are multiplied into B's weights; or alpha
+    Scales second_scales_b = {};    // for sums, where the others are multiplied into B's weights
+    Scales alpha = {}, row_scale = {};
     Bias bias = {};
     ZeroPoints zeros_a = {};
     RowSums sums_b = {};
@@ -75,7 +76,7 @@ struct GemmCall {
 };
 
 /// What the kernel may touch.
-using CallExtents = std::array<Extent, 12>;
+using CallExtents = std::array<Extent, 14>;
 
 inline CallExtents extents_of(const GemmCall& call) {
     return {{{call.a.data, call.a.bytes, "a", false},
@@ -83,8 +84,9 @@ inline CallExtents extents_of(const GemmCall& call) {
              {call.scales_a.data, call.scales_a.bytes, "a's scales", false},
              {call.scales_b.data, call.scales_b.bytes, "b's scales", false},
              {call.zeros_b.data, call.zeros_b.bytes, "b's zeros", false},
-             {call.second_scales_b.data, call.second_scales_b.bytes, call.problem.alpha ? "alpha" : "b's second scales",
-              false},
+             {call.second_scales_b.data, call.second_scales_b.bytes, "b's second scales", false},
+             {call.alpha.data, call.alpha.bytes, "alpha", false},
+             {call.row_scale.data, call.row_scale.bytes, "the rows' weights", false},
              {call.d.data, call.d.bytes, "d", true},
              {call.c.data, call.c.bytes, "c", false},
              {call.bias.data, call.bias.bytes, "bias", false},

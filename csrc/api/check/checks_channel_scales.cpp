@@ -106,11 +106,8 @@ void check_token_scales(GemmCall& call, const OperandArgument& a) {
 void check_alpha(GemmCall& call, const Alpha& alpha, const TensorView& d) {
     if (!alpha.tensor && alpha.number == kNoNumber) return;
     Problem& p = call.problem;
-    // Both would be the factor of a column, of which a kernel takes one.
-    require(!p.b.scaling.per_channel() && !p.b.scaling.in_conversion(),
-            "alpha must be None beside weights whose sums have scales of their own columns: multiply b's scales by it");
     p.alpha = 1;
-    Scales& found = call.second_scales_b;
+    Scales& found = call.alpha;
     found = {.element = Element::fp32, .scaling = kWholeRowScales, .rows = p.n, .k_scales = 1, .row_stride = 0};
     if (!alpha.tensor) {
         found.value = std::bit_cast<float>(static_cast<uint32_t>(alpha.number));
@@ -127,6 +124,32 @@ void check_alpha(GemmCall& call, const Alpha& alpha, const TensorView& d) {
     require_apart(d, given, "alpha");
     found.data = given.data(), found.bytes = extent_bytes(given);
     if (of_experts && p.num_groups > 1) found.groups = p.num_groups, found.group_stride = given.stride(0);
+}
+
+void check_row_scale(GemmCall& call, const TensorView& weights, const TensorView& d) {
+    Problem& p = call.problem;
+    constexpr const char* kName = "the epilogue's row weights";
+    require(is_m_grouped(p.grouping) || p.grouping == Grouping::dense, "epilogue must have no RowScale where products ",
+            "are batched or grouped along K");
+    require(p.output != Element::s32, "epilogue must have no RowScale where d is int32");
+    require_type(element_of(weights.dtype()) == Element::fp32, kName, " must be float32, got ",
+                 describe(weights.dtype()));
+    require_device(weights, kName, call.device, "a");
+    const int n = p.grouping == Grouping::masked ? 1 : 0;  // its dimension of rows
+    require(weights.ndim() == n + 1 && weights.size(n) == p.m && (n == 0 || weights.size(0) == p.num_groups), kName,
+            " must be ", n == 0 ? concat("[M] = [", p.m) : concat("[G, max_m] = [", p.num_groups, ", ", p.m),
+            "], got shape ", describe_shape(weights));
+    require_apart(d, weights, kName);
+    p.row_scale = 1;
+    p.in_place = 0;  // C is multiplied too, so it cannot be left to the L2 to add
+    call.row_scale = {.data = weights.data(),
+                      .element = Element::fp32,
+                      .scaling = kWholeRowScales,
+                      .rows = p.m,
+                      .k_scales = 1,
+                      .group_stride = n == 0 ? 0 : weights.stride(0),
+                      .row_stride = weights.stride(n),
+                      .bytes = extent_bytes(weights)};
 }
 
 void check_bias(GemmCall& call, const TensorView& bias, const TensorView& d) {

@@ -30,6 +30,9 @@ struct Alpha {
 };
 void check_alpha(GemmCall& call, const Alpha& alpha, const TensorView& d);
 
+/// Float32 [M], of masked experts [groups, max_m].
+void check_row_scale(GemmCall& call, const TensorView& weights, const TensorView& d);
+
 /// [N], or [groups, N] of experts.
 void check_bias(GemmCall& call, const TensorView& bias, const TensorView& d);
 

@@ -70,6 +70,7 @@ bool set_flag(Problem& p, std::string_view name, int64_t value) {
     constexpr Flag kFlags[] = {{"add_c", &Problem::add_c},
                                {"in_place", &Problem::in_place},
                                {"alpha", &Problem::alpha},
+                               {"row_scale", &Problem::row_scale},
                                {"asymmetric_a", &Problem::asymmetric_a},
                                {"int4_a", &Problem::int4_a},
                                {"group_maps", &Problem::group_maps},

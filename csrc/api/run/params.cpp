@@ -189,10 +189,11 @@ void fill_params(GemmParams& params, const Device& device, const GemmCall& call,
 }
 
 void fill_steps(StepParams& params, const GemmCall& call) {
-    const Scales& second = call.second_scales_b;  // or alpha
     params.of<epilogue::ScalesOfA>() = channel_scales(call.scales_a);
-    params.of<epilogue::ScalesOfB>() = channel_scales(call.scales_b.scaling.in_conversion() ? second : call.scales_b);
-    params.of<epilogue::Alpha>() = channel_scales(second);
+    params.of<epilogue::ScalesOfB>() =
+        channel_scales(call.scales_b.scaling.in_conversion() ? call.second_scales_b : call.scales_b);
+    params.of<epilogue::Alpha>() = channel_scales(call.alpha);
+    params.of<epilogue::RowScale>() = channel_scales(call.row_scale);
     params.of<epilogue::ZeroPoints>() = {.zeros = {.data = static_cast<const int32_t*>(call.zeros_a.data),
                                                    .group_stride = call.zeros_a.group_stride,
                                                    .stride = static_cast<int32_t>(call.zeros_a.stride),

@@ -69,6 +69,7 @@ struct GemmTask {
     bool asymmetric_a = false;     // A's integers have zero points
     bool alpha = false;            // complete sums are multiplied by a factor, of each expert
     Element bias = Element::none;  // a value for each N, added when sums are complete
+    bool row_scale = false;        // what is stored of a row is multiplied by a number of its own
     CompiledShape shape = {};
     HeadSplits heads = {};
 
