@@ -91,6 +91,9 @@ struct LendingFunction {
 };
 
 constexpr ptrdiff_t kMaxArguments = 20;
+// Places that all of them have in common.
+constexpr ptrdiff_t kScalesOfA = 1, kScalesOfB = 3, kD = 4;
+constexpr const char* kNoGradient = "an argument asks for a gradient, which d would not have";
 
 /// Its type, which lives as long as the object does.
 PyObject* type_of(PyObject* object) {
@@ -162,7 +165,10 @@ public:
             }
             any_[index] = &tensor;
             const bool integers = tensor.dtype.code == kDLInt || tensor.dtype.code == kDLUInt;
-            if (!integers) numbers_[number_count_++] = argument;
+            if (!integers) {
+                numbers_at_[number_count_] = index;
+                numbers_[number_count_++] = argument;
+            }
             // Parts of complex tensors carry the bit, and torch can negate no FP8.
             if (tensor.dtype.code == kDLFloat || tensor.dtype.code == kDLBfloat) signed_[signed_count_++] = argument;
             if (device_.device_type == kDLCPU) device_ = tensor.device;
@@ -183,9 +189,12 @@ public:
         return false;
     }
 
-    /// Whether one of the tensors asks for a gradient.
-    bool any_wants(PyObject* attribute) const {
+    /// Whether one of the tensors asks for a gradient; or one of those that the call's launch, which lies ready, was
+    /// not made for: asking costs, and scales and D change that less often than they come again.
+    bool any_wants(PyObject* attribute, bool all) const {
         for (ptrdiff_t i = 0; i < number_count_; ++i) {
+            if (!all && (numbers_at_[i] == kScalesOfA || numbers_at_[i] == kScalesOfB || numbers_at_[i] == kD))
+                continue;
             PyObject* const answer = PyObject_GetAttr(numbers_[i], attribute);
             if (answer == nullptr) PyErr_Clear();
             const bool yes = answer == &_Py_TrueStruct;
@@ -228,6 +237,7 @@ private:
     DLTensor tensors_[kMaxArguments];
     ptrdiff_t signed_count_ = 0, number_count_ = 0;
     PyObject *signed_[kMaxArguments], *numbers_[kMaxArguments];  // those with a sign bit; those that are no integers
+    ptrdiff_t numbers_at_[kMaxArguments];
 };
 
 /// Torch's allocator, where a call wants memory, for as long as it runs.
@@ -255,7 +265,8 @@ struct RunningCall {
     const BorrowedArguments& lent;
     const Surroundings& surroundings;
     void* stream;
-    void* thread;  // Python's state of this thread
+    void* thread;   // Python's state of this thread
+    bool recorded;  // torch records operators for a backward pass
     LentAllocator allocator;
 
     static thread_local RunningCall* current;
@@ -310,8 +321,9 @@ PyObject* call_borrowing(PyObject* self, PyObject* const* arguments, ptrdiff_t c
     bool all = count <= kMaxArguments;
     for (ptrdiff_t i = 0; all && i < count; ++i) all = lent.add(arguments[i]);
     if (!all) return call_sharing(function.sharing, arguments, count);
-    if (records(around) && lent.any_wants(around.wants)) {
-        PyErr_SetString(around.runtime_error, "an argument asks for a gradient, which d would not have");
+    const bool recorded = records(around);
+    if (recorded && lent.any_wants(around.wants, false)) {
+        PyErr_SetString(around.runtime_error, kNoGradient);
         return nullptr;
     }
     TVMFFIAny result = {};
@@ -322,6 +334,7 @@ PyObject* call_borrowing(PyObject* self, PyObject* const* arguments, ptrdiff_t c
                             .surroundings = around,
                             .stream = stream_of(function.lender.api(), lent.device()),
                             .thread = PyEval_SaveThread(),
+                            .recorded = recorded,
                             .allocator = {}};
         RunningCall* const outer = std::exchange(RunningCall::current, &running);
         failed = function.call(nullptr, lent.data(), static_cast<int32_t>(count), &result);
@@ -351,7 +364,9 @@ void begin_cold_call() {
     running->allocator.lend(running->api);
     PyEval_RestoreThread(running->thread);
     const bool negated = running->lent.any_negated(running->surroundings.negated);
+    const bool wants = running->recorded && running->lent.any_wants(running->surroundings.wants, true);
     running->thread = PyEval_SaveThread();
+    require_runtime(!wants, kNoGradient);
     require_type(!negated, "a tensor has torch's negative bit, so its memory does not hold its values");
 }
 

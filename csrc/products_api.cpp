@@ -41,6 +41,7 @@ bool gemm(const ffi::Given& arguments, const TensorView& a, const OptionalTensor
           const OptionalTensor& b_scales, const TensorView& d, const OptionalTensor& c, int64_t layout,
           const Recipe& recipe, const Recipe& recipe_a, const Recipe& recipe_b, const AlphaBits& alpha,
           const OptionalTensor& row_scale) {
+    if (b_scales && is_fp4_pairs(b)) return false;  // of FP4, which packed_gemm takes
     const Granularities given = granularities_of(recipe, recipe_a, recipe_b);
     return run_gemm(CallKey(arguments), [&] {
         return with_steps(check_dense(operand_a(a, a_scales), {b, b_scales}, d, c, given, layout), alpha, row_scale, d);

@@ -30,7 +30,8 @@ def gemm(
 ) -> bool:
     """D = C + A B^T for A [M, K] and B [N, K].
 
-    False where K is 0: nothing is launched, and the caller makes D C or zero.
+    False where K is 0: nothing is launched, and the caller makes D C or zero. Or where B is of FP4: `packed_gemm` and
+    `fp4_gemm` take that.
     """
 
 def gemm_in_heads(

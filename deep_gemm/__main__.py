@@ -75,6 +75,7 @@ def calls_of(arguments: argparse.Namespace) -> Calls:
         far_exponents=arguments.far_exponents,
         fp32_scales=arguments.fp32_scales,
         alpha=arguments.alpha,
+        row_scale=arguments.row_scale,
         output=getattr(arguments, "output", None),
         add_c=getattr(arguments, "add_c", False),
         bias=getattr(arguments, "bias", None),
@@ -259,6 +260,7 @@ def add_scales(parser: argparse.ArgumentParser) -> None:
         help="calls on SM100 multiply FP32 scales of FP8 as they are (disable_ue8m0_cast, set_fp32_scales)",
     )
     parser.add_argument("--alpha", action="store_true", help="calls have an alpha, or an epilogue Alpha")
+    parser.add_argument("--row-scale", action="store_true", help="calls have an epilogue RowScale")
     parser.add_argument(
         "--int8-scales",
         choices=list(INT8_SCALES),

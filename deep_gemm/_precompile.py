@@ -35,7 +35,7 @@ _GROUP_SIZES = {
     "bf16_fp8": 128,
     "fp4": 32,
 }
-_TAKE_ALPHA = ("fp8", "bf16", "fp16", "fp4", "fp8_fp4")
+_TAKE_STEPS = ("fp8", "bf16", "fp16", "fp4", "fp8_fp4")
 _FP4_GROUPS = (32, 16)  # MXFP4, NVFP4
 PRODUCTS = (*_OPERANDS, *_WEIGHTS)
 GROUPINGS = {"dense": "dense", "contiguous": "m_contiguous", "psum": "m_psum", "masked": "masked"}
@@ -62,6 +62,7 @@ class Calls:
     far_exponents: bool = False
     fp32_scales: bool = False
     alpha: bool = False
+    row_scale: bool = False
     output: str | None = None
     add_c: bool = False
     bias: str | None = None
@@ -82,8 +83,10 @@ class Calls:
                 )
         if self.fp32_scales and self.product != "fp8":
             raise ValueError(f"fp32_scales is of FP8 operands, not of {self.product}")
-        if self.alpha and self.product not in _TAKE_ALPHA:
-            raise ValueError(f"alpha goes with {', '.join(_TAKE_ALPHA)}, not with {self.product}")
+        if self.alpha and self.product not in _TAKE_STEPS:
+            raise ValueError(f"alpha goes with {', '.join(_TAKE_STEPS)}, not with {self.product}")
+        if self.row_scale and self.product not in _TAKE_STEPS:
+            raise ValueError(f"row_scale goes with {', '.join(_TAKE_STEPS)}, not with {self.product}")
         if self.grouping == "dense" and self.experts != 1:
             raise ValueError(f"experts go with a grouping, but the grouping is 'dense' and experts are {self.experts}")
 
@@ -93,7 +96,8 @@ class Calls:
 
     def fields(self, target: str) -> dict[str, int]:
         """As `C.problem_kernel` takes them, without sizes."""
-        fields = {"add_c": int(self.add_c), "groups": self.experts, **self._operands(target), "alpha": int(self.alpha)}
+        fields = {"add_c": int(self.add_c), "groups": self.experts, **self._operands(target)}
+        fields |= {"alpha": int(self.alpha), "row_scale": int(self.row_scale)}
         if self.output is not None:
             fields[OUTPUTS[self.output]] = 1
         if self.bias is not None:
@@ -200,6 +204,7 @@ def precompile(
     far_exponents: bool = False,
     fp32_scales: bool = False,
     alpha: bool = False,
+    row_scale: bool = False,
     output: str | None = None,
     add_c: bool = False,
     bias: str | None = None,
@@ -232,7 +237,7 @@ def precompile(
             or are pairs of the public API. (Of 'fp8_fp4' on SM100, where both are multiplied alike, of no meaning.)
         fp32_scales: calls on SM100 multiply FP32 scales of FP8 operands as they are (`disable_ue8m0_cast=True`,
             `set_fp32_scales`).
-        alpha: calls pass alpha, or `epilogue=Alpha(...)`.
+        alpha, row_scale: calls pass alpha or `epilogue=Alpha(...)`, and `epilogue=RowScale(...)`.
         output, bias: 'bf16', 'fp16' (`output` only) or 'fp32'. `output` None: the product's first dtype, BF16 or FP16.
         add_c: calls pass c.
         target, num_sms: what to compile for, and SMs that kernels may use: by default all of an H100 or H200.
@@ -258,6 +263,7 @@ def precompile(
         far_exponents=far_exponents,
         fp32_scales=fp32_scales,
         alpha=alpha,
+        row_scale=row_scale,
         output=output,
         add_c=add_c,
         bias=bias,

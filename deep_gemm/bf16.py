@@ -250,9 +250,9 @@ def m_grouped_bf16_gemm_nt_masked(
         ValueError, TypeError: an argument cannot be right; nothing was launched and nothing written.
         RuntimeError: the machine failed: no driver, a compile error, a launch error.
     """
-    steps = (None, None) if epilogue is None else step_arguments(None, epilogue)
-    how = (integer("expected_m", expected_m), _NT[compiled_dims], None, None, None, *steps)
-    if not _masked(a, None, b, None, d, masked_m, *how):
+    factor, weights = (None, None) if epilogue is None else step_arguments(None, epilogue)
+    how = integer("expected_m", expected_m), _NT[compiled_dims]
+    if not _masked(a, None, b, None, d, masked_m, *how, None, None, None, factor, weights):
         _write_empty_masked_product(d, masked_m)
 
 

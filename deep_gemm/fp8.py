@@ -128,15 +128,15 @@ def fp8_gemm_nt(
     if disable_ue8m0_cast:
         layout |= _FP32_SCALES
     (a_data, a_scales), (b_data, b_scales) = a, b
-    if b_data.dtype is _FP4:
-        from .fp8_fp4 import fp8_fp4_gemm_nt
-
-        how = recipe, recipe_a, recipe_b, compiled_dims, disable_ue8m0_cast, alpha, epilogue
-        return fp8_fp4_gemm_nt(a, b, d, c, *how)
     factor = weights = None
     if alpha is not None or epilogue is not None:
         factor, weights = step_arguments(alpha, epilogue)
     if not _gemm(a_data, a_scales, b_data, b_scales, d, c, layout, recipe, recipe_a, recipe_b, factor, weights):
+        if b_data.dtype is _FP4:  # asked last, since asking costs
+            from .fp8_fp4 import fp8_fp4_gemm_nt
+
+            how = recipe, recipe_a, recipe_b, compiled_dims, disable_ue8m0_cast, alpha, epilogue
+            return fp8_fp4_gemm_nt(a, b, d, c, *how)
         _write_empty_product(d, c)
         scale_rows(d, weights)
 
@@ -171,15 +171,15 @@ def fp8_gemm_nn(
     if disable_ue8m0_cast:
         layout |= _FP32_SCALES
     (a_data, a_scales), (b_data, b_scales) = a, b
-    if b_data.dtype is _FP4:
-        from .fp8_fp4 import fp8_fp4_gemm_nn
-
-        how = recipe, recipe_a, recipe_b, compiled_dims, disable_ue8m0_cast, alpha, epilogue
-        return fp8_fp4_gemm_nn(a, b, d, c, *how)
     factor = weights = None
     if alpha is not None or epilogue is not None:
         factor, weights = step_arguments(alpha, epilogue)
     if not _gemm(a_data, a_scales, b_data, b_scales, d, c, layout, recipe, recipe_a, recipe_b, factor, weights):
+        if b_data.dtype is _FP4:  # asked last, since asking costs
+            from .fp8_fp4 import fp8_fp4_gemm_nn
+
+            how = recipe, recipe_a, recipe_b, compiled_dims, disable_ue8m0_cast, alpha, epilogue
+            return fp8_fp4_gemm_nn(a, b, d, c, *how)
         _write_empty_product(d, c)
         scale_rows(d, weights)
 
@@ -214,15 +214,15 @@ def fp8_gemm_tn(
     if disable_ue8m0_cast:
         layout |= _FP32_SCALES
     (a_data, a_scales), (b_data, b_scales) = a, b
-    if b_data.dtype is _FP4:
-        from .fp8_fp4 import fp8_fp4_gemm_tn
-
-        how = recipe, recipe_a, recipe_b, compiled_dims, disable_ue8m0_cast, alpha, epilogue
-        return fp8_fp4_gemm_tn(a, b, d, c, *how)
     factor = weights = None
     if alpha is not None or epilogue is not None:
         factor, weights = step_arguments(alpha, epilogue)
     if not _gemm(a_data, a_scales, b_data, b_scales, d, c, layout, recipe, recipe_a, recipe_b, factor, weights):
+        if b_data.dtype is _FP4:  # asked last, since asking costs
+            from .fp8_fp4 import fp8_fp4_gemm_tn
+
+            how = recipe, recipe_a, recipe_b, compiled_dims, disable_ue8m0_cast, alpha, epilogue
+            return fp8_fp4_gemm_tn(a, b, d, c, *how)
         _write_empty_product(d, c)
         scale_rows(d, weights)
 
@@ -257,15 +257,15 @@ def fp8_gemm_tt(
     if disable_ue8m0_cast:
         layout |= _FP32_SCALES
     (a_data, a_scales), (b_data, b_scales) = a, b
-    if b_data.dtype is _FP4:
-        from .fp8_fp4 import fp8_fp4_gemm_tt
-
-        how = recipe, recipe_a, recipe_b, compiled_dims, disable_ue8m0_cast, alpha, epilogue
-        return fp8_fp4_gemm_tt(a, b, d, c, *how)
     factor = weights = None
     if alpha is not None or epilogue is not None:
         factor, weights = step_arguments(alpha, epilogue)
     if not _gemm(a_data, a_scales, b_data, b_scales, d, c, layout, recipe, recipe_a, recipe_b, factor, weights):
+        if b_data.dtype is _FP4:  # asked last, since asking costs
+            from .fp8_fp4 import fp8_fp4_gemm_tt
+
+            how = recipe, recipe_a, recipe_b, compiled_dims, disable_ue8m0_cast, alpha, epilogue
+            return fp8_fp4_gemm_tt(a, b, d, c, *how)
         _write_empty_product(d, c)
         scale_rows(d, weights)
 

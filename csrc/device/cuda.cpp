@@ -115,6 +115,7 @@ public:
         check_tensor_map(spec);
         constexpr uint32_t kElementStrides[5] = {1, 1, 1, 1, 1};
         EncodedTensorMap map;
+        const CurrentContext current(context_);  // a thread that never called CUDA has none
         // Swizzles and promotions are numbered as the driver numbers them.
         check(api().TensorMapEncodeTiled(&map, driver_type(spec.type), static_cast<uint32_t>(spec.rank), spec.address,
                                          spec.sizes, spec.strides_bytes, spec.box, kElementStrides,

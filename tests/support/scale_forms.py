@@ -48,7 +48,7 @@ def words(scales: torch.Tensor) -> torch.Tensor:
 def words_of(parts: torch.Tensor) -> torch.Tensor:
     filled = torch.nn.functional.pad(parts, (0, -parts.shape[-1] % 4))
     if filled.numel() == 0:  # torch views no empty bytes as words
-        return torch.empty((*filled.shape[:-1], filled.shape[-1] // 4), dtype=torch.int32)
+        return torch.empty((*filled.shape[:-1], filled.shape[-1] // 4), dtype=torch.int32, device=parts.device)
     return filled.contiguous().view(torch.int32)
 
 
