@@ -218,8 +218,8 @@ def _record(
 ) -> Record:
     """What the runtime takes: the weights' codes and scales, numbers about them, a's data, scales and zero points."""
     codes, scales, numbers, zeros_k = _packed_record(w, takes) if isinstance(w, PackedWeights) else (*w.record(), 0)
-    without_scales = {"bf16": (a, 1.0), "int8": (a, None), "int4": (a, None)} if isinstance(a, torch.Tensor) else {}
-    pair: Any = without_scales.get(takes.activations, a)
+    exact = takes.activations in ("int8", "int4") and isinstance(a, torch.Tensor)  # sums, which no scale multiplies
+    pair: Any = (a, 1.0) if takes.activations == "bf16" else (a, None) if exact else a
     data, given = pair[0], pair[1]
     zeros, zero = zero_points(pair)
     # The runtime goes by a's dtype, and codes packed for other activations would mean other weights.
