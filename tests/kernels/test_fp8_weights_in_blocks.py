@@ -114,7 +114,7 @@ E4M3_ZEROS = torch.zeros(16, 128).to(torch.float8_e4m3fn)
     [
         ((torch.zeros(16, 128), torch.zeros(1, 1)), TypeError, "PackedWeights or float8_e4m3fn .*, got float32"),
         ((E4M3_ZEROS, torch.zeros(16, 1)), ValueError, r"w's scales must be \[1, 1\] \(one float32 per 128 rows and"),
-        ((E4M3_ZEROS, torch.zeros(1, 1).double()), TypeError, "w's scales must be float32 or float8_e8m0fnu, got"),
+        ((E4M3_ZEROS, torch.zeros(1, 1).double()), TypeError, "w's scales must be float32, float8_e8m0fnu or int32"),
         ((E4M3_ZEROS.T.contiguous().T, torch.zeros(1, 1)), ValueError, "w must have K contiguous"),
         ((E4M3_ZEROS[:, :64], torch.zeros(1, 1)), ValueError, "w has K=64 but a has K=128"),
         ((E4M3_ZEROS[None], torch.zeros(1, 1, 1)), ValueError, r"w must be \[N, K\]|w must have 2 dimensions"),

@@ -10,12 +10,13 @@
 
 namespace deep_gemm::sm80 {
 
-/// Factors that the conversion of A has left in sums: powers of two, so nothing is rounded.
+/// Factors that the conversion of A has left in sums: powers of two, so nothing is rounded. Sums of int4 that are
+/// stored as integers have none: it is their scales that want 16.
 template <GemmConfig c>
 DG_DEVICE void undo_conversion_of_a(Sums<c>& sums) {
     if constexpr (reads_widened_a(c))
         for (auto& sum : sums) sum *= Convert<Element::e4m3, Element::fp16>::kAheadUndone;
-    else if constexpr (c.a.element == Element::s4i)
+    else if constexpr (c.a.element == Element::s4i && c.output != Element::s32)
         for (auto& sum : sums) sum *= Convert<c.b.element, c.a.element>::kOf16;
 }
 
