@@ -54,6 +54,7 @@ def test_weights_of_a_later_layout_are_refused() -> None:
         PackedWeights.from_state_dict({}, "w.")
 
 
+@pytest.mark.sampled(18)
 @pytest.mark.parametrize(("element", "activations"), FORMATS)
 @pytest.mark.parametrize("group_size", [None, 64, 256], ids=str)
 @pytest.mark.parametrize("shape", [(330, 512), (2, 330, 512)], ids=str)

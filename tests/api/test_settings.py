@@ -225,6 +225,7 @@ def test_ignore_compile_dims(device) -> None:
     grouped(device)
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("device", EACH_ARCH, indirect=True)
 @pytest.mark.parametrize("multiple", [16, 64, (128, 64), (64, 128)])
 def test_block_size_multiple_of(device, multiple) -> None:

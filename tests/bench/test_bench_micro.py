@@ -68,6 +68,7 @@ def test_k_block_and_grid(micro) -> None:
     assert grid.measure(grid.Variant(cluster=2, sync=True), torch.device("cpu"))["clusters_that_fit"] > 0
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.slow
 @pytest.mark.parametrize("name", NAMES)
 def test_every_variant_compiles_to_what_it_is_to_measure(micro, name) -> None:

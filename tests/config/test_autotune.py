@@ -165,6 +165,7 @@ def test_damaged_and_foreign_files(cache, damage):
     assert asked_for(cache, FASTER) == []
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize(
     "environment",
     [
@@ -282,7 +283,7 @@ def dense(on: str, dtype: str, accumulate: str) -> None:
         assert torch.equal(x.view(torch.uint8), y)
 
 
-@pytest.mark.sampled(3)
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("on", ON)
 @pytest.mark.parametrize("dtype", ["bfloat16", "float32"])
 @pytest.mark.parametrize("accumulate", ["no", "c", "in place"])
@@ -298,6 +299,7 @@ def contiguous_rows(on: str, psum: bool) -> None:
     case.check(out.tensor)
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("on", ON)
 @pytest.mark.parametrize("psum", [False, True])
 def test_contiguous_result(kernels, on, psum):

@@ -242,7 +242,7 @@ class TestErrors:
         out.assert_untouched()
 
 
-@settings(deadline=None, max_examples=25, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(deadline=None, max_examples=12, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(st.data())
 def test_random_problems(data) -> None:
     m, n = (data.draw(st.integers(1, 300), label=name) for name in "mn")

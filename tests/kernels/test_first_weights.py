@@ -35,6 +35,7 @@ def asked() -> tuple[int, int]:
 
 # Two CTAs a cluster have 10 of 20 K blocks each, which begin within a word of four; one has eleven stages.
 @ON_SM100
+@pytest.mark.sampled(12)
 @pytest.mark.parametrize(
     ("m", "swapped", "cols", "cluster", "each", "ctas"),
     [

@@ -28,6 +28,7 @@ def check(call: Call, shape: tuple[int, ...], device: torch.device) -> None:
         assert torch.equal(d_of(torch.bfloat16, c), wanted.bfloat16()), c
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("device", ONE_OF_EACH_ARCH, indirect=True)
 @pytest.mark.parametrize(
     ("expr", "b", "h", "d", "r"),
@@ -47,6 +48,7 @@ def test_sum_over_a_batch(device) -> None:
     check(lambda out, c: deep_gemm.einsum("bmk,bnk->mn", x, y, out, c), (40, 24), device)
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("device", EACH_ARCH, indirect=True)
 @pytest.mark.parametrize("rows_of_b", [1, 128])
 def test_fp8_einsum(device, rows_of_b) -> None:

@@ -194,7 +194,7 @@ def run_grouping(problem: Problem, device: torch.device, size: tuple[int, int, i
         run_contiguous(problem, device, n, k)
 
 
-@pytest.mark.sampled(32)
+@pytest.mark.sampled(20)
 @pytest.mark.parametrize(("case", "device", "size"), parameter_sets(), indirect=["device"])
 def test_what_the_pair_table_has_is_multiplied(device, case, size, request) -> None:
     run_case(case, device, size, request.node.name)

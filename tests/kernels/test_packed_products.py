@@ -27,7 +27,7 @@ import deep_gemm
 from deep_gemm.utils import pack_int4
 
 
-@pytest.mark.sampled(12)
+@pytest.mark.sampled(8)
 @pytest.mark.parametrize("device", TAKE_PACKED, indirect=True)
 @pytest.mark.parametrize("dtype", [*ROUNDING], ids=str)
 @pytest.mark.parametrize("size", SIZES, ids=str)

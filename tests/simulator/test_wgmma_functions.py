@@ -83,6 +83,7 @@ def check(
         assert torch.equal(d.double(), a.double() @ b.double().T), n
 
 
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize(("kind", "majors", "major_a", "major_b"), FLOATS)
 def test_floats(kind: str, majors: str, major_a: int, major_b: int) -> None:
     widths = FLOAT_WIDTHS if not majors or (kind == "f16" and not (major_a or major_b)) else SOME_WIDTHS
@@ -95,6 +96,7 @@ def test_floats_with_a_from_registers(kind: str, majors: str, major_b: int) -> N
     check(f"ptx::WgmmaFromRegisters<n>::{kind}{majors}", kind, kind, widths, 0, major_b, registers=True)
 
 
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize("kinds", INTEGERS)
 @pytest.mark.parametrize("registers", [False, True])
 def test_integers(kinds: str, registers: bool) -> None:
