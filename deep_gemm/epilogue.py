@@ -2,8 +2,9 @@
 
     deep_gemm.m_grouped_fp8_gemm_nt_contiguous(a, b, d, layout, epilogue=deep_gemm.epilogue.Alpha(0.5))
 
-`None` and `Identity()` store the sum as it is. Of the public classes, `FP8CastWithClamp` and `BF16StochasticRounding`
-can be made, but no product takes them yet: it raises NotImplementedError before anything is launched.
+`None` and `Identity()` store the sum as it is, `Alpha` multiplies it, `RowScale` each row of D, `Chain` joins the two.
+`FP8CastWithClamp` and `BF16StochasticRounding`, which the public API has too, are refused by every product for now,
+with a NotImplementedError and before anything is launched.
 """
 
 from __future__ import annotations

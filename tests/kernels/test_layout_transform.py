@@ -114,18 +114,31 @@ class TestTransform:
         assert deep_gemm.transform_sf_into_required_layout(result, 33, k, (1, columns), num_groups=groups) is result
 
     def test_scales_of_fp4_weights(self, device) -> None:
-        if is_blackwell(device):
-            pytest.skip("FP4 weights have packed scales there")
         scales = random_scales((2, 33, 5), device)
+        if is_blackwell(device) and not takes_powers_of_two(device):  # its kernel has scales for 128 of K only
+            with pytest.raises(ValueError, match="scales must be one per 1x128 or 128x128"):
+                deep_gemm.transform_sf_into_required_layout(scales, 33, 160, (1, 32), 2)
+            return
         result = deep_gemm.transform_sf_into_required_layout(scales, 33, 160, (1, 32), 2)
-        assert torch.equal(result, scales)
+        if takes_powers_of_two(device):
+            assert result.dtype == torch.int32
+            assert result.shape == (2, 33, 2)
+        else:
+            assert torch.equal(result, scales)
         assert_required_strides(result)
 
     def test_blocks_of_32_stay(self, device) -> None:
-        if is_blackwell(device):
-            pytest.skip("a scale for 32 of K is packed there")
         scales = random_scales((2, 3, 5), device)
-        assert deep_gemm.transform_sf_into_required_layout(scales, 90, 160, (1, 32, 32), 2, False) is scales
+        if is_blackwell(device) and not takes_powers_of_two(device):  # its kernel has scales for 128 of K only
+            with pytest.raises(ValueError, match="scales must be one per 1x128 or 128x128"):
+                deep_gemm.transform_sf_into_required_layout(scales, 90, 160, (1, 32, 32), 2, False)
+            return
+        result = deep_gemm.transform_sf_into_required_layout(scales, 90, 160, (1, 32, 32), 2, False)
+        if takes_powers_of_two(device):  # packed, for each row
+            assert result.dtype == torch.int32
+            assert result.shape == (2, 90, 2)
+        else:
+            assert result is scales
 
     @pytest.mark.parametrize("groups", [None, 2])
     def test_per_block_stays(self, device, groups) -> None:
