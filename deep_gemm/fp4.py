@@ -234,9 +234,9 @@ def k_grouped_fp4_gemm_nt_contiguous(
     layout = _COMPILED_DIMS[compiled_dims]
     sizes, group_layout = _sizes_and_layout(ks_cpu, grouped_layout, ks, ks_tensor)
     (a_codes, a_scales, b_codes, b_scales), gran_k = _operands(a, b, recipe, None, None)
-    if use_padded_sf_layout:
+    if use_padded_sf_layout or use_psum_layout:
         a_scales, b_scales = (
-            _without_padding(sf, rows, sizes, group_layout, gran_k, use_psum_layout)
+            _without_padding(sf, rows, sizes, group_layout, gran_k, use_psum_layout, use_padded_sf_layout)
             for sf, rows in ((a_scales, d.shape[-2]), (b_scales, d.shape[-1]))
         )
     operands = a_codes, a_scales, b_codes, b_scales

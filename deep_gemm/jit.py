@@ -78,15 +78,18 @@ def worker_threads(count: int | None = None) -> Iterator[ThreadPoolExecutor]:
 
     What has not begun is dropped; waits for other processes and for nvcc end. NVRTC finishes the kernels it has begun.
     """
-    ids: list[int] = []
-    pool = ThreadPoolExecutor(count, initializer=lambda: ids.append(threading.get_native_id()))
+    workers: list[threading.Thread] = []
+    pool = ThreadPoolExecutor(count, initializer=lambda: workers.append(threading.current_thread()))
     try:
         yield pool
     except BaseException:
         pool.shutdown(wait=False, cancel_futures=True)
+        ids = [worker.native_id for worker in workers if worker.native_id is not None]
         C.stop_threads(ids)
         try:
-            pool.shutdown()
+            # Not the pool: it forgets a thread in whose start an exception came, which then would not stop.
+            for worker in workers:
+                worker.join()
         finally:
             C.let_threads_go(ids)
         raise

@@ -56,9 +56,12 @@ def _gran_k(recipe: tuple[int, int, int]) -> int:
 
 
 def _without_padding(
-    sf: torch.Tensor, rows: int, sizes: list[int], layout: torch.Tensor, gran_k: int, psum: bool
+    sf: torch.Tensor, rows: int, sizes: list[int], layout: torch.Tensor, gran_k: int, psum: bool, padded: bool
 ) -> torch.Tensor:
-    """Scales `[blocks, rows]` or `[rows, blocks]` of groups whose K is rounded up, as of groups that are not."""
+    """Scales `[blocks, rows]` or `[rows, blocks]` of groups whose K is rounded up, as of groups that are not.
+
+    Unless `padded` says that they are such, their number does: on the device, where the host does not know the sizes.
+    """
     alignment = get_mk_alignment_for_contiguous_layout()
     entry_k = 4 * gran_k if sf.dtype == torch.int32 else gran_k
     if sf.dim() != 2 or len(layout) == 0:
@@ -70,11 +73,18 @@ def _without_padding(
     ends, padded_ends = (
         ((each + (entry_k - 1)) // entry_k).cumsum(0) for each in (sizes_there, padded_sizes(sizes_there, alignment))
     )
-    count = sum(-(-k // entry_k) for k in sizes) if sizes else sf.shape[blocks]
+    there = sf.shape[blocks]
+    if sizes and not padded:
+        if there != sum(-(-(-(-k // alignment) * alignment) // entry_k) for k in sizes):
+            return sf
+        padded = True
+    count = sum(-(-k // entry_k) for k in sizes) if sizes else there
     entry = torch.arange(count, device=sf.device)
     group = torch.searchsorted(ends, entry, right=True).clamp_(max=len(ends) - 1)
     padding_before = torch.cat([ends.new_zeros(1), padded_ends - ends])
-    place = (entry + padding_before[group]).clamp_(max=sf.shape[blocks] - 1)
+    if not padded:
+        padding_before *= padded_ends[-1] <= there
+    place = (entry + padding_before[group]).clamp_(max=there - 1)
     raw = sf.view(torch.uint8) if sf.dtype.itemsize == 1 else sf
     return raw.index_select(blocks, place).view(sf.dtype)
 
@@ -97,9 +107,9 @@ def _run(
 ) -> None:
     sizes, layout = _sizes_and_layout(ks_cpu, grouped_layout, ks, ks_tensor)
     (a_data, a_scales), (b_data, b_scales) = a, b
-    if use_padded_sf_layout and a_scales is not None and b_scales is not None:
+    if (use_padded_sf_layout or use_psum_layout) and a_scales is not None and b_scales is not None:
         a_scales, b_scales = (
-            _without_padding(sf, rows, sizes, layout, gran_k, use_psum_layout)
+            _without_padding(sf, rows, sizes, layout, gran_k, use_psum_layout, use_padded_sf_layout)
             for sf, rows in ((a_scales, d.shape[-2]), (b_scales, d.shape[-1]))
         )
     if not _k_grouped_gemm(
@@ -162,7 +172,8 @@ def k_grouped_fp8_gemm_tn_contiguous(
         ks, ks_tensor: older names of `ks_cpu` and `grouped_layout`.
         use_padded_sf_layout: each group has scales for its K rounded up to
             `get_mk_alignment_for_contiguous_layout()`, as DeepGEMM 2.8 lays them out. Where that is more than for K
-            itself, they are moved together first.
+            itself, they are moved together first. In the psum layout that is done without this argument too, where
+            there are as many scales as that takes.
 
     On SM80 and SM90 tensor cores read FP8 along K only: both operands are transposed first. On SM100 they are
     read in place, except in the psum layout: there only the device knows where groups end, and the workspace has zeros

@@ -1,4 +1,4 @@
-"""`use_padded_sf_layout`: K groups that have scales for their K rounded up to the alignment."""
+"""K groups that have scales for their K rounded up to the alignment: `use_padded_sf_layout`, or psum groups' number."""
 
 from __future__ import annotations
 
@@ -69,11 +69,32 @@ def test_psum(device, form, rows_first) -> None:
     with alignment_of(ALIGNMENT):
         wanted = run(a.psum(), b.psum(), a.written(False, form), b.written(False, form), gran_k, None)
         for ks in ([up(k) for k in KS], [*KS], None):
-            found = run(a.psum(), b.psum(), *given, gran_k, ks, use_padded_sf_layout=True)
-            assert torch.equal(found, wanted)
-        if not rows_first and form == "fp32":
-            assert not torch.equal(run(a.psum(), b.psum(), *given, gran_k, [up(k) for k in KS]), wanted)
+            for told in (True, False):  # the number of scales tells too
+                found = run(a.psum(), b.psum(), *given, gran_k, ks, use_padded_sf_layout=told)
+                assert torch.equal(found, wanted)
     assert wanted.isfinite().all()
+
+
+@pytest.mark.parametrize("device", DEVICES, indirect=True)
+def test_psum_of_flattened_groups(device) -> None:
+    """The host knows padded sizes, the device where each group ends."""
+    a, b = Groups(M, 128, 0), Groups(N, 128, 10)
+    padded = [up(k) for k in KS]
+    flat = [
+        torch.cat([x.view(torch.uint8)[first : first + k].T.flatten() for first, k in zip(starts, padded, strict=True)])
+        for x in (a.psum(), b.psum())
+        for starts in [[sum(padded[:g]) for g in range(len(KS))]]
+    ]
+    ends = torch.tensor([sum(padded[:g]) + k for g, k in enumerate(KS)], dtype=torch.int32)
+    d = torch.full((len(KS), M, N), torch.nan)
+    with alignment_of(ALIGNMENT):
+        wanted = run(a.psum(), b.psum(), a.written(False, "fp32"), b.written(False, "fp32"), 128, None)
+        for told in (True, False):
+            pairs = [(x.view(FP8), y.written(True, "fp32")) for x, y in zip(flat, (a, b), strict=True)]
+            deep_gemm.k_grouped_fp8_gemm_nt_contiguous(
+                *pairs, d, padded, ends, use_psum_layout=True, use_padded_sf_layout=told
+            )
+            torch.testing.assert_close(d, wanted, rtol=1e-5, atol=1e-3)
 
 
 @pytest.mark.parametrize("device", DEVICES, indirect=True)
