@@ -90,7 +90,8 @@ struct LendingFunction {
     Lender lender;
 };
 
-constexpr ptrdiff_t kMaxArguments = 20;
+constexpr ptrdiff_t kMaxArguments = 28;
+constexpr ptrdiff_t kMaxTensors = kMaxArguments + 1;  // one of them may be a pair
 // Places that all of them have in common.
 constexpr ptrdiff_t kScalesOfA = 1, kScalesOfB = 3, kD = 4;
 constexpr const char* kNoGradient = "an argument asks for a gradient, which d would not have";
@@ -120,13 +121,14 @@ PyObject* call_with(PyObject* function, PyObject* argument) {
     return result;
 }
 
-/// Tells torch that a tensor was written, as its own operators do. False where that raised.
-bool count_write(PyObject* written, PyObject* tensor) {
+/// Tells torch that a tensor, or each of several, was written, as its own operators do. False where that raised.
+bool count_write(PyObject* written, PyObject* argument) {
     if (written == &_Py_NoneStruct) return true;
-    PyObject* const tensors = tuple_of(tensor);
+    PyObject* const type = type_of(argument);
+    PyObject* const tensors = type == &PyTuple_Type || type == &PyList_Type ? argument : tuple_of(argument);
     if (tensors == nullptr) return false;
     PyObject* const result = call_with(written, tensors);
-    Py_DecRef(tensors);
+    if (tensors != argument) Py_DecRef(tensors);
     if (result == nullptr) return false;
     Py_DecRef(result);
     return true;
@@ -135,7 +137,8 @@ bool count_write(PyObject* written, PyObject* tensor) {
 /// The arguments of one call, as tvm-ffi passes them on.
 class BorrowedArguments {
 public:
-    explicit BorrowedArguments(const Lender& lender) : lender_(lender) {}
+    /// Argument number `written` may be a tuple of two tensors.
+    BorrowedArguments(const Lender& lender, ptrdiff_t written) : lender_(lender), written_(written) {}
 
     /// False where an argument is of a kind that is not lent.
     bool add(PyObject* argument) {
@@ -151,6 +154,7 @@ public:
                 any_[index] = number;
             return true;
         }
+        if (type == &PyTuple_Type && index == written_) return add_pair(argument);
         if (type == &PyTuple_Type || type == &PyList_Type) {
             Array<int64_t> numbers;
             if (!to_numbers(argument, numbers)) return false;
@@ -158,21 +162,8 @@ public:
             return true;
         }
         if (lender_.lends(type)) {
-            DLTensor& tensor = tensors_[index];
-            if (lender_.api().dltensor_from_py_object_no_sync(argument, &tensor) != 0) {
-                PyErr_Clear();  // tvm-ffi finds the same and says so
-                return false;
-            }
-            any_[index] = &tensor;
-            const bool integers = tensor.dtype.code == kDLInt || tensor.dtype.code == kDLUInt;
-            if (!integers) {
-                numbers_at_[number_count_] = index;
-                numbers_[number_count_++] = argument;
-            }
-            // Parts of complex tensors carry the bit, and torch can negate no FP8.
-            if (tensor.dtype.code == kDLFloat || tensor.dtype.code == kDLBfloat) signed_[signed_count_++] = argument;
-            if (device_.device_type == kDLCPU) device_ = tensor.device;
-            return true;
+            any_[index] = &tensors_[index];
+            return add_tensor(argument, index, tensors_[index]);
         }
         return false;
     }
@@ -209,6 +200,35 @@ public:
     DLDevice device() const { return device_; }
 
 private:
+    bool add_tensor(PyObject* object, ptrdiff_t index, DLTensor& tensor) {
+        if (lender_.api().dltensor_from_py_object_no_sync(object, &tensor) != 0) {
+            PyErr_Clear();  // tvm-ffi finds the same and says so
+            return false;
+        }
+        const bool integers = tensor.dtype.code == kDLInt || tensor.dtype.code == kDLUInt;
+        if (!integers) {
+            numbers_at_[number_count_] = index;
+            numbers_[number_count_++] = object;
+        }
+        // Parts of complex tensors carry the bit, and torch can negate no FP8.
+        if (tensor.dtype.code == kDLFloat || tensor.dtype.code == kDLBfloat) signed_[signed_count_++] = object;
+        if (device_.device_type == kDLCPU) device_ = tensor.device;
+        return true;
+    }
+
+    /// The tuple keeps them alive.
+    bool add_pair(PyObject* tuple) {
+        if (PySequence_Size(tuple) != 2) return false;
+        for (ptrdiff_t i = 0; i < 2; ++i) {
+            PyObject* const item = PySequence_GetItem(tuple, i);
+            const bool added = lender_.lends(type_of(item)) && add_tensor(item, written_, pair_.tensors[i]);
+            Py_DecRef(item);
+            if (!added) return false;
+        }
+        any_[written_] = static_cast<void*>(&pair_);
+        return true;
+    }
+
     static bool to_number(PyObject* object, int64_t& number) {
         int overflow = 0;
         number = PyLong_AsLongLongAndOverflow(object, &overflow);
@@ -230,14 +250,15 @@ private:
     }
 
     const Lender& lender_;
-    ptrdiff_t count_ = 0;
+    ptrdiff_t written_, count_ = 0;
     DLDevice device_ = {kDLCPU, 0};
     std::vector<Array<int64_t>> sequences_;  // `any_` points to what they hold, not to them
     AnyView any_[kMaxArguments];
     DLTensor tensors_[kMaxArguments];
+    ffi::LentPair pair_;
     ptrdiff_t signed_count_ = 0, number_count_ = 0;
-    PyObject *signed_[kMaxArguments], *numbers_[kMaxArguments];  // those with a sign bit; those that are no integers
-    ptrdiff_t numbers_at_[kMaxArguments];
+    PyObject *signed_[kMaxTensors], *numbers_[kMaxTensors];  // those with a sign bit; those that are no integers
+    ptrdiff_t numbers_at_[kMaxTensors];
 };
 
 /// Torch's allocator, where a call wants memory, for as long as it runs.
@@ -317,10 +338,15 @@ PyObject* call_borrowing(PyObject* self, PyObject* const* arguments, ptrdiff_t c
         PyErr_SetString(around.type_error, "one of torch's dispatch modes is active: an operator must serve this call");
         return nullptr;
     }
-    BorrowedArguments lent(function.lender);
+    BorrowedArguments lent(function.lender, function.written);
     bool all = count <= kMaxArguments;
     for (ptrdiff_t i = 0; all && i < count; ++i) all = lent.add(arguments[i]);
-    if (!all) return call_sharing(function.sharing, arguments, count);
+    if (!all) {
+        PyObject* const result = call_sharing(function.sharing, arguments, count);
+        PyObject* const d = count > function.written ? arguments[function.written] : nullptr;
+        if (result == nullptr || d == nullptr || type_of(d) != &PyList_Type) return result;
+        return count_write(around.written, d) ? result : nullptr;
+    }
     const bool recorded = records(around);
     if (recorded && lent.any_wants(around.wants, false)) {
         PyErr_SetString(around.runtime_error, kNoGradient);

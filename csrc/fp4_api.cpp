@@ -26,8 +26,9 @@ GemmCall with_steps(GemmCall call, const Alpha& alpha, const OptionalTensor& row
 }
 
 bool fp4_gemm(const ffi::Given& arguments, const TensorView& a, const OptionalTensor& a_scales, const TensorView& b,
-              const OptionalTensor& b_scales, const TensorView& d, const OptionalTensor& c, const OptionalTensor& alpha,
-              int64_t alpha_number, int64_t gran_k, int64_t layout, const OptionalTensor& row_scale) {
+              const OptionalTensor& b_scales, const OutputArgument& d, const OptionalTensor& c,
+              const OptionalTensor& alpha, int64_t alpha_number, int64_t gran_k, int64_t layout,
+              const OptionalTensor& row_scale) {
     return run_gemm(CallKey(arguments), [&] {
         return with_steps(check_dense(fp4_a(a, a_scales), fp4_b(b, b_scales), d, c, shared_by(gran_k), layout),
                           {alpha, alpha_number}, row_scale, d);
@@ -35,7 +36,7 @@ bool fp4_gemm(const ffi::Given& arguments, const TensorView& a, const OptionalTe
 }
 
 bool fp4_m_grouped_gemm_contiguous(const ffi::Given& arguments, const TensorView& a, const OptionalTensor& a_scales,
-                                   const TensorView& b, const OptionalTensor& b_scales, const TensorView& d,
+                                   const TensorView& b, const OptionalTensor& b_scales, const OutputArgument& d,
                                    const TensorView& grouped_layout, const OptionalTensor& alpha, int64_t alpha_number,
                                    int64_t gran_k, int64_t layout, bool psum, bool zero_padding, int64_t expected_m,
                                    const OptionalTensor& row_scale) {
@@ -48,7 +49,7 @@ bool fp4_m_grouped_gemm_contiguous(const ffi::Given& arguments, const TensorView
 }
 
 bool fp4_m_grouped_gemm_masked(const ffi::Given& arguments, const TensorView& a, const OptionalTensor& a_scales,
-                               const TensorView& b, const OptionalTensor& b_scales, const TensorView& d,
+                               const TensorView& b, const OptionalTensor& b_scales, const OutputArgument& d,
                                const TensorView& masked_m, int64_t expected_m, const OptionalTensor& alpha,
                                int64_t alpha_number, int64_t gran_k, int64_t layout, const OptionalTensor& row_scale) {
     return run_gemm(CallKey(arguments), [&] {

@@ -38,7 +38,7 @@ GemmCall with_steps(GemmCall call, const AlphaBits& alpha, const OptionalTensor&
 }
 
 bool gemm(const ffi::Given& arguments, const TensorView& a, const OptionalTensor& a_scales, const TensorView& b,
-          const OptionalTensor& b_scales, const TensorView& d, const OptionalTensor& c, int64_t layout,
+          const OptionalTensor& b_scales, const OutputArgument& d, const OptionalTensor& c, int64_t layout,
           const Recipe& recipe, const Recipe& recipe_a, const Recipe& recipe_b, const AlphaBits& alpha,
           const OptionalTensor& row_scale) {
     if (b_scales && is_fp4_pairs(b)) return false;  // of FP4, which packed_gemm takes
@@ -70,9 +70,9 @@ GemmCall with_bias(GemmCall call, const OptionalTensor& bias, const TensorView& 
 }
 
 bool int8_gemm(const ffi::Given& arguments, const TensorView& a, const OptionalTensor& a_scales, const TensorView& b,
-               const OptionalTensor& b_scales, const TensorView& d, const OptionalTensor& c, const OptionalTensor& bias,
-               const OptionalTensor& zeros, const OptionalTensor& sums, const ffi::Integers& record,
-               const Recipe& recipe, int64_t layout) {
+               const OptionalTensor& b_scales, const OutputArgument& d, const OptionalTensor& c,
+               const OptionalTensor& bias, const OptionalTensor& zeros, const OptionalTensor& sums,
+               const ffi::Integers& record, const Recipe& recipe, int64_t layout) {
     const IntegerNumbers numbers(record, zeros, sums);
     const Granularities given = granularities_of(recipe, {}, {});
     return run_gemm(CallKey(arguments), [&] {
@@ -82,7 +82,7 @@ bool int8_gemm(const ffi::Given& arguments, const TensorView& a, const OptionalT
 }
 
 bool int8_m_grouped_gemm_contiguous(const ffi::Given& arguments, const TensorView& a, const OptionalTensor& a_scales,
-                                    const TensorView& w, const OptionalTensor& w_scales, const TensorView& d,
+                                    const TensorView& w, const OptionalTensor& w_scales, const OutputArgument& d,
                                     const TensorView& grouped_layout, const OptionalTensor& bias,
                                     const OptionalTensor& zeros, const OptionalTensor& sums,
                                     const ffi::Integers& record, const Recipe& recipe, int64_t layout, bool psum,
@@ -98,7 +98,7 @@ bool int8_m_grouped_gemm_contiguous(const ffi::Given& arguments, const TensorVie
 }
 
 bool int8_m_grouped_gemm_masked(const ffi::Given& arguments, const TensorView& a, const OptionalTensor& a_scales,
-                                const TensorView& w, const OptionalTensor& w_scales, const TensorView& d,
+                                const TensorView& w, const OptionalTensor& w_scales, const OutputArgument& d,
                                 const TensorView& masked_m, const OptionalTensor& bias, const OptionalTensor& zeros,
                                 const OptionalTensor& sums, int64_t expected_m, const ffi::Integers& record,
                                 const Recipe& recipe, int64_t layout) {
@@ -178,7 +178,7 @@ ChannelArgument tokens_argument(const ffi::Integers& record, const OptionalTenso
 }
 
 bool packed_gemm(const ffi::Given& arguments, const TensorView& a, const OptionalTensor& a_scales, const TensorView& w,
-                 const OptionalTensor& w_scales, const TensorView& d, const OptionalTensor& c,
+                 const OptionalTensor& w_scales, const OutputArgument& d, const OptionalTensor& c,
                  const OptionalTensor& bias, const OptionalTensor& zeros, const OptionalTensor& sums,
                  const OptionalTensor& w_zeros, const OptionalTensor& w_second, const ffi::Integers& record,
                  int64_t layout, const AlphaBits& alpha, const OptionalTensor& row_scale) {
@@ -192,7 +192,7 @@ bool packed_gemm(const ffi::Given& arguments, const TensorView& a, const Optiona
 }
 
 bool packed_m_grouped_gemm_contiguous(const ffi::Given& arguments, const TensorView& a, const OptionalTensor& a_scales,
-                                      const TensorView& w, const OptionalTensor& w_scales, const TensorView& d,
+                                      const TensorView& w, const OptionalTensor& w_scales, const OutputArgument& d,
                                       const TensorView& grouped_layout, const OptionalTensor& bias,
                                       const OptionalTensor& zeros, const OptionalTensor& sums,
                                       const OptionalTensor& w_zeros, const OptionalTensor& w_second,
@@ -209,7 +209,7 @@ bool packed_m_grouped_gemm_contiguous(const ffi::Given& arguments, const TensorV
 }
 
 bool packed_m_grouped_gemm_masked(const ffi::Given& arguments, const TensorView& a, const OptionalTensor& a_scales,
-                                  const TensorView& w, const OptionalTensor& w_scales, const TensorView& d,
+                                  const TensorView& w, const OptionalTensor& w_scales, const OutputArgument& d,
                                   const TensorView& masked_m, const OptionalTensor& bias, const OptionalTensor& zeros,
                                   const OptionalTensor& sums, const OptionalTensor& w_zeros,
                                   const OptionalTensor& w_second, int64_t expected_m, const ffi::Integers& record,
@@ -224,7 +224,7 @@ bool packed_m_grouped_gemm_masked(const ffi::Given& arguments, const TensorView&
 }
 
 bool m_grouped_gemm_contiguous(const ffi::Given& arguments, const TensorView& a, const OptionalTensor& a_scales,
-                               const TensorView& b, const OptionalTensor& b_scales, const TensorView& d,
+                               const TensorView& b, const OptionalTensor& b_scales, const OutputArgument& d,
                                const TensorView& grouped_layout, int64_t layout, bool psum, bool zero_padding,
                                int64_t expected_m, const Recipe& recipe, const Recipe& recipe_a, const Recipe& recipe_b,
                                const AlphaBits& alpha, const OptionalTensor& row_scale) {
@@ -238,7 +238,7 @@ bool m_grouped_gemm_contiguous(const ffi::Given& arguments, const TensorView& a,
 }
 
 bool m_grouped_gemm_masked(const ffi::Given& arguments, const TensorView& a, const OptionalTensor& a_scales,
-                           const TensorView& b, const OptionalTensor& b_scales, const TensorView& d,
+                           const TensorView& b, const OptionalTensor& b_scales, const OutputArgument& d,
                            const TensorView& masked_m, int64_t expected_m, int64_t layout, const Recipe& recipe,
                            const Recipe& recipe_a, const Recipe& recipe_b, const AlphaBits& alpha,
                            const OptionalTensor& row_scale) {

@@ -172,6 +172,13 @@ _EPILOGUE = Kind(
 )
 KINDS = {
     "torch.Tensor": _TENSOR,
+    "Output": Kind(
+        "Tensor",
+        "a tensor, or a pair (tensor, scales)",
+        lambda value: _is_tensor(value) or _is_pair(value),
+        (("", "Tensor"), ("_scales", "Tensor?")),
+        lambda value: (value, None) if isinstance(value, torch.Tensor) else tuple(value),
+    ),
     "torch.Tensor | None": _or_none(_TENSOR),
     "Scaled": _SCALED,
     "Scaled | PackedWeights": _or_packed(_SCALED, _PACKED),

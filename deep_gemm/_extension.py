@@ -123,7 +123,9 @@ def _counting(function: Any) -> Any:
     from torch.autograd.graph import increment_version
 
     def call(*arguments: Any) -> bool:
-        if torch.is_grad_enabled() and any(getattr(argument, "requires_grad", False) for argument in arguments):
+        d = arguments[WRITTEN]
+        given = [*arguments, *d] if isinstance(d, (tuple, list)) else arguments
+        if torch.is_grad_enabled() and any(getattr(argument, "requires_grad", False) for argument in given):
             raise RuntimeError("an argument asks for a gradient, which d would not have")
         done: bool = function(*arguments)
         increment_version(arguments[WRITTEN])

@@ -11,6 +11,7 @@ from typing import Any
 import torch
 
 from . import batched, bf16, bf16_weights, fp4, fp8_fp4, fp8_fp4_grouped, fp8_int4, int4, int8, int8_int4, k_grouped
+from ._output import Output
 from .epilogue import Epilogue
 from .weights import PackedWeights
 
@@ -87,7 +88,7 @@ _PACKED = {
 def gemm(
     a: Any,
     b: Any,
-    d: torch.Tensor,
+    d: Output,
     *,
     c: torch.Tensor | None = None,
     bias: torch.Tensor | None = None,

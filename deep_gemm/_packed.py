@@ -10,10 +10,10 @@ import torch
 
 from ._extension import C
 from ._numbers import NO_NUMBER, fp32_bits, integer
+from ._output import Output, data_of
 from .epilogue import scale_rows
 from .fp8 import _NT, _write_empty_product
-from .grouped import _hint, _write_empty_masked_product
-from .grouped import _write_empty_product as _write_empty_contiguous_product
+from .grouped import _hint, _write_empty_experts, _write_empty_masked_product
 from .utils.math import ceil_div
 from .weights import PackedWeights
 from .weights.packings import ELEMENT_NUMBERS, K_BLOCK
@@ -104,7 +104,7 @@ _USUAL = OperandOptions()
 def run(
     a: Activations | torch.Tensor,
     w: PackedWeights | Unpacked,
-    d: torch.Tensor,
+    d: Output,
     c: torch.Tensor | None,
     bias: torch.Tensor | None,
     compiled_dims: str,
@@ -126,7 +126,7 @@ def run(
 def run_contiguous(
     a: Activations | torch.Tensor,
     w: PackedWeights | Unpacked,
-    d: torch.Tensor,
+    d: Output,
     grouped_layout: torch.Tensor,
     compiled_dims: str,
     rows: Rows,
@@ -156,7 +156,7 @@ def run_contiguous(
     ):
         return
     if bias is None or len(bias) == 0:
-        _write_empty_contiguous_product(d, grouped_layout if use_psum_layout else None)
+        _write_empty_experts(d, grouped_layout, use_psum_layout, codes.shape[0])
     else:
         run_contiguous(
             *_with_k(data, w, takes, d), d, grouped_layout, compiled_dims, rows, takes, bias, asked.without_k()
@@ -166,7 +166,7 @@ def run_contiguous(
 def run_masked(
     a: Activations | torch.Tensor,
     w: PackedWeights | Unpacked,
-    d: torch.Tensor,
+    d: Output,
     masked_m: torch.Tensor,
     expected_m: int,
     compiled_dims: str,
@@ -200,14 +200,12 @@ def run_masked(
         run_masked(*_with_k(data, w, takes, d), d, masked_m, expected_m, compiled_dims, takes, bias, asked.without_k())
 
 
-def _with_k(
-    data: torch.Tensor, w: PackedWeights | Unpacked, takes: AcceptedWeights, d: torch.Tensor
-) -> tuple[Any, Unpacked]:
+def _with_k(data: torch.Tensor, w: PackedWeights | Unpacked, takes: AcceptedWeights, d: Output) -> tuple[Any, Unpacked]:
     """Both operands of no K with some, which is zero, K behind d's rows and columns. (Nothing is packed without K.)"""
     assert not isinstance(w, PackedWeights)
-    zeros = data.new_zeros((*d.shape[:-1], _SOME_K))
-    scales = torch.ones((*d.shape[:-1], 1), device=d.device)
-    return zeros if takes.activations == "bf16" else (zeros, scales), w.with_k(d.shape[-1])
+    *rows, columns = data_of(d).shape
+    zeros, scales = data.new_zeros((*rows, _SOME_K)), torch.ones((*rows, 1), device=data.device)
+    return zeros if takes.activations == "bf16" else (zeros, scales), w.with_k(columns)
 
 
 Record = tuple[torch.Tensor, torch.Tensor, Sequence[int], torch.Tensor, torch.Tensor | None, torch.Tensor | None]

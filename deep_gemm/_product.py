@@ -113,8 +113,9 @@ def _run_resolved(function: Callable[..., None], arguments: dict[str, Any]) -> N
 
     d = arguments["d"]
     function(**{name: resolve(value) for name, value in arguments.items()})
-    if d.is_neg():
-        d.copy_(resolved[id(d)])
+    for written in d if isinstance(d, (tuple, list)) else (d,):
+        if written.is_neg():
+            written.copy_(resolved[id(written)])
 
 
 def layout(function: Callable[Parameters, torch.Tensor]) -> Callable[Parameters, torch.Tensor]:

@@ -15,11 +15,11 @@ import torch
 
 from ._extension import C
 from ._numbers import integer
+from ._output import Output
 from ._product import product
 from .epilogue import Epilogue, scale_rows, step_arguments
 from .fp8 import _NN, _NT, _TN, _TT, _write_empty_product
-from .grouped import _hint, _one_layout, _write_empty_masked_product
-from .grouped import _write_empty_product as _write_empty_experts
+from .grouped import _hint, _one_layout, _write_empty_experts, _write_empty_masked_product
 from .k_grouped import _run as _run_k_grouped
 
 __all__ = [
@@ -43,7 +43,7 @@ _masked = C.m_grouped_gemm_masked
 def bf16_gemm_nt(
     a: torch.Tensor,
     b: torch.Tensor,
-    d: torch.Tensor,
+    d: Output,
     c: torch.Tensor | None = None,
     compiled_dims: str = "nk",
     alpha: float | None = None,
@@ -78,7 +78,7 @@ def bf16_gemm_nt(
 def bf16_gemm_nn(
     a: torch.Tensor,
     b: torch.Tensor,
-    d: torch.Tensor,
+    d: Output,
     c: torch.Tensor | None = None,
     compiled_dims: str = "nk",
     alpha: float | None = None,
@@ -107,7 +107,7 @@ def bf16_gemm_nn(
 def bf16_gemm_tn(
     a: torch.Tensor,
     b: torch.Tensor,
-    d: torch.Tensor,
+    d: Output,
     c: torch.Tensor | None = None,
     compiled_dims: str = "mn",
     alpha: float | None = None,
@@ -136,7 +136,7 @@ def bf16_gemm_tn(
 def bf16_gemm_tt(
     a: torch.Tensor,
     b: torch.Tensor,
-    d: torch.Tensor,
+    d: Output,
     c: torch.Tensor | None = None,
     compiled_dims: str = "mn",
     alpha: float | None = None,
@@ -165,7 +165,7 @@ def bf16_gemm_tt(
 def m_grouped_bf16_gemm_nt_contiguous(
     a: torch.Tensor,
     b: torch.Tensor,
-    d: torch.Tensor,
+    d: Output,
     grouped_layout: torch.Tensor | None = None,
     compiled_dims: str = "nk",
     use_psum_layout: bool = False,
@@ -192,14 +192,14 @@ def m_grouped_bf16_gemm_nt_contiguous(
     how = (_NT[compiled_dims], use_psum_layout, ensure_zero_padding, _hint(expected_m_for_psum_layout))
     steps = (None, None) if epilogue is None else step_arguments(None, epilogue)
     if not _contiguous(a, None, b, None, d, layout, *how, None, None, None, *steps):
-        _write_empty_experts(d, layout if use_psum_layout else None)
+        _write_empty_experts(d, layout, use_psum_layout, b.shape[0])
 
 
 @product()
 def m_grouped_bf16_gemm_nn_contiguous(
     a: torch.Tensor,
     b: torch.Tensor,
-    d: torch.Tensor,
+    d: Output,
     grouped_layout: torch.Tensor | None = None,
     compiled_dims: str = "nk",
     use_psum_layout: bool = False,
@@ -223,14 +223,14 @@ def m_grouped_bf16_gemm_nn_contiguous(
     how = (_NN[compiled_dims], use_psum_layout, ensure_zero_padding, _hint(expected_m_for_psum_layout))
     steps = (None, None) if epilogue is None else step_arguments(None, epilogue)
     if not _contiguous(a, None, b, None, d, layout, *how, None, None, None, *steps):
-        _write_empty_experts(d, layout if use_psum_layout else None)
+        _write_empty_experts(d, layout, use_psum_layout, b.shape[0])
 
 
 @product("bf16_m_grouped_gemm_nt_masked")
 def m_grouped_bf16_gemm_nt_masked(
     a: torch.Tensor,
     b: torch.Tensor,
-    d: torch.Tensor,
+    d: Output,
     masked_m: torch.Tensor,
     expected_m: int,
     compiled_dims: str = "nk",

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import torch
 
+from ._output import Output
 from ._packed import AcceptedWeights, UnpackedFp8, run, run_contiguous, run_masked
 from ._product import product
 from .fp8 import Scaled
@@ -35,7 +36,7 @@ _TAKES_FP8 = AcceptedWeights("bf16", ("e4m3",))
 def bf16_int4_gemm_nt(
     a: torch.Tensor,
     w: PackedWeights,
-    d: torch.Tensor,
+    d: Output,
     c: torch.Tensor | None = None,
     compiled_dims: str = "nk",
     *,
@@ -65,7 +66,7 @@ def bf16_int4_gemm_nt(
 def m_grouped_bf16_int4_gemm_nt_contiguous(
     a: torch.Tensor,
     w: PackedWeights,
-    d: torch.Tensor,
+    d: Output,
     grouped_layout: torch.Tensor,
     compiled_dims: str = "nk",
     use_psum_layout: bool = False,
@@ -96,7 +97,7 @@ def m_grouped_bf16_int4_gemm_nt_contiguous(
 def m_grouped_bf16_int4_gemm_nt_masked(
     a: torch.Tensor,
     w: PackedWeights,
-    d: torch.Tensor,
+    d: Output,
     masked_m: torch.Tensor,
     expected_m: int,
     compiled_dims: str = "nk",
@@ -124,7 +125,7 @@ def m_grouped_bf16_int4_gemm_nt_masked(
 def bf16_fp4_gemm_nt(
     a: torch.Tensor,
     w: PackedWeights,
-    d: torch.Tensor,
+    d: Output,
     c: torch.Tensor | None = None,
     compiled_dims: str = "nk",
     *,
@@ -149,7 +150,7 @@ def bf16_fp4_gemm_nt(
 def m_grouped_bf16_fp4_gemm_nt_contiguous(
     a: torch.Tensor,
     w: PackedWeights,
-    d: torch.Tensor,
+    d: Output,
     grouped_layout: torch.Tensor,
     compiled_dims: str = "nk",
     use_psum_layout: bool = False,
@@ -167,7 +168,7 @@ def m_grouped_bf16_fp4_gemm_nt_contiguous(
 def m_grouped_bf16_fp4_gemm_nt_masked(
     a: torch.Tensor,
     w: PackedWeights,
-    d: torch.Tensor,
+    d: Output,
     masked_m: torch.Tensor,
     expected_m: int,
     compiled_dims: str = "nk",
@@ -182,7 +183,7 @@ def m_grouped_bf16_fp4_gemm_nt_masked(
 def bf16_fp8_gemm_nt(
     a: torch.Tensor,
     w: Scaled | PackedWeights,
-    d: torch.Tensor,
+    d: Output,
     c: torch.Tensor | None = None,
     compiled_dims: str = "nk",
     *,
@@ -209,7 +210,7 @@ def bf16_fp8_gemm_nt(
 def m_grouped_bf16_fp8_gemm_nt_contiguous(
     a: torch.Tensor,
     w: Scaled | PackedWeights,
-    d: torch.Tensor,
+    d: Output,
     grouped_layout: torch.Tensor,
     compiled_dims: str = "nk",
     use_psum_layout: bool = False,
@@ -227,7 +228,7 @@ def m_grouped_bf16_fp8_gemm_nt_contiguous(
 def m_grouped_bf16_fp8_gemm_nt_masked(
     a: torch.Tensor,
     w: Scaled | PackedWeights,
-    d: torch.Tensor,
+    d: Output,
     masked_m: torch.Tensor,
     expected_m: int,
     compiled_dims: str = "nk",

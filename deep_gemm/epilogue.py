@@ -14,6 +14,7 @@ from typing import NoReturn
 import torch
 
 from ._numbers import fp32_bits
+from ._output import Output
 
 __all__ = ["Alpha", "BF16StochasticRounding", "Chain", "Epilogue", "FP8CastWithClamp", "Identity", "RowScale"]
 
@@ -134,9 +135,9 @@ def alpha_bits(epilogue: Epilogue | None) -> int | None:
     return bits
 
 
-def scale_rows(d: torch.Tensor, weights: torch.Tensor | None) -> None:
+def scale_rows(d: Output, weights: torch.Tensor | None) -> None:
     """What RowScale does where there is nothing to multiply, so that D is C."""
-    if weights is not None:
+    if weights is not None and isinstance(d, torch.Tensor):
         d.mul_(weights.unsqueeze(-1))
 
 

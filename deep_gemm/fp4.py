@@ -29,6 +29,7 @@ import torch
 
 from ._extension import C
 from ._numbers import NO_NUMBER, fp32_bits, integer
+from ._output import Output, data_of
 from ._product import product
 from .epilogue import Epilogue, scale_rows, steps_of
 from .fp8 import (
@@ -41,8 +42,7 @@ from .fp8 import (
     _operand_recipes,
     _write_empty_product,
 )
-from .grouped import _hint, _one_layout, _write_empty_masked_product
-from .grouped import _write_empty_product as _write_empty_contiguous_product
+from .grouped import _hint, _one_layout, _write_empty_experts, _write_empty_masked_product
 from .k_grouped import _sizes_and_layout, _without_padding
 
 __all__ = [
@@ -62,7 +62,7 @@ _CODES = (torch.uint8, torch.float4_e2m1fn_x2)
 def fp4_gemm_nt(
     a: Scaled,
     b: Scaled,
-    d: torch.Tensor,
+    d: Output,
     c: torch.Tensor | None = None,
     recipe: Recipe = None,
     recipe_a: OperandRecipe = None,
@@ -98,7 +98,7 @@ def fp4_gemm_nt(
     if disable_ue8m0_cast:
         layout |= _FP32_SCALES
     operands, gran_k = _operands(a, b, recipe, recipe_a, recipe_b)
-    factor, number, weights = _steps_record(alpha, epilogue, d)
+    factor, number, weights = _steps_record(alpha, epilogue, data_of(d))
     if not C.fp4_gemm(*operands, d, c, factor, number, gran_k, layout, weights):
         _write_empty_product(d, c)
         scale_rows(d, weights)
@@ -108,7 +108,7 @@ def fp4_gemm_nt(
 def m_grouped_fp4_gemm_nt_contiguous(
     a: Scaled,
     b: Scaled,
-    d: torch.Tensor,
+    d: Output,
     grouped_layout: torch.Tensor | None = None,
     recipe: Recipe = None,
     recipe_a: OperandRecipe = None,
@@ -141,7 +141,7 @@ def m_grouped_fp4_gemm_nt_contiguous(
         layout |= _FP32_SCALES
     grouped_layout = _one_layout(grouped_layout, m_indices)
     operands, gran_k = _operands(a, b, recipe, recipe_a, recipe_b)
-    factor, number, weights = _steps_record(alpha, epilogue, d)
+    factor, number, weights = _steps_record(alpha, epilogue, data_of(d))
     hint = _hint(expected_m_for_psum_layout)
     if not C.fp4_m_grouped_gemm_contiguous(
         *operands,
@@ -156,14 +156,14 @@ def m_grouped_fp4_gemm_nt_contiguous(
         hint,
         weights,
     ):
-        _write_empty_contiguous_product(d, grouped_layout if use_psum_layout else None)
+        _write_empty_experts(d, grouped_layout, use_psum_layout, operands[2].shape[0])
 
 
 @product()
 def m_grouped_fp4_gemm_nt_masked(
     a: Scaled,
     b: Scaled,
-    d: torch.Tensor,
+    d: Output,
     masked_m: torch.Tensor,
     expected_m: int,
     recipe: Recipe = None,
@@ -191,7 +191,7 @@ def m_grouped_fp4_gemm_nt_masked(
         layout |= _FP32_SCALES
     expected_m = integer("expected_m", expected_m)
     operands, gran_k = _operands(a, b, recipe, recipe_a, recipe_b)
-    factor, number, weights = _steps_record(alpha, epilogue, d)
+    factor, number, weights = _steps_record(alpha, epilogue, data_of(d))
     if not C.fp4_m_grouped_gemm_masked(*operands, d, masked_m, expected_m, factor, number, gran_k, layout, weights):
         _write_empty_masked_product(d, masked_m)
 
@@ -240,7 +240,7 @@ def k_grouped_fp4_gemm_nt_contiguous(
             for sf, rows in ((a_scales, d.shape[-2]), (b_scales, d.shape[-1]))
         )
     operands = a_codes, a_scales, b_codes, b_scales
-    factor, number, weights = _steps_record(alpha, epilogue, d)
+    factor, number, weights = _steps_record(alpha, epilogue, data_of(d))
     if weights is not None:
         raise ValueError("epilogue must have no RowScale where products are batched or grouped along K")
     if not C.fp4_k_grouped_gemm(*operands, d, sizes, group_layout, c, factor, number, gran_k, layout, use_psum_layout):

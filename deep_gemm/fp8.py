@@ -35,6 +35,7 @@ from typing import NoReturn
 import torch
 
 from ._extension import C
+from ._output import Output, write_empty
 from ._product import product
 from .epilogue import Epilogue, scale_rows, step_arguments
 
@@ -53,6 +54,7 @@ HeadSplits = tuple[int, int, int]
 
 _FP4 = torch.int8  # two codes a byte: weights of the functions whose names say fp8_fp4
 _gemm, _gemm_in_heads = C.gemm, C.gemm_in_heads
+_write_empty_product = write_empty
 
 
 class _Layouts(dict[str, int]):
@@ -82,7 +84,7 @@ _NN, _TN, _TT = (
 def fp8_gemm_nt(
     a: Scaled,
     b: Scaled,
-    d: torch.Tensor,
+    d: Output,
     c: torch.Tensor | None = None,
     recipe: Recipe = None,
     recipe_a: OperandRecipe = None,
@@ -105,7 +107,10 @@ def fp8_gemm_nt(
             ceil(K / 128)]` with recipe (1, 1, 128). Packed ones are per row always. Or FP4 weights (int8, two E2M1
             codes each), as of `fp8_fp4_gemm_nt`, which this then is.
         d: bfloat16, float32 or float16 `[M, N]`, N contiguous, any row stride. Written. In float16 what would round to
-            more than 65504 becomes infinite.
+            more than 65504 becomes infinite. Or a pair (q, s) as the next product takes A, of which both are written: q
+            float8_e4m3fn, s float32 `[M, ceil(N / 128)]` or packed exponents, int32 `[M, ceil(N / 512)]` (of 32 columns
+            each: `[M, ceil(N / 128)]`), MN-major and aligned; to the bit what `per_token_cast_to_fp8` makes of the
+            result in FP32. Not together with c.
         c: added in FP32 before rounding; `d`'s shape and dtype, and may be `d` itself. (FP32 in place is added by the
             L2, which flushes subnormal numbers to zero.)
         recipe: rows of A, rows of B and elements of K that share a scale: (1, 128, 128) by default, or (1, 1, 128),
@@ -145,7 +150,7 @@ def fp8_gemm_nt(
 def fp8_gemm_nn(
     a: Scaled,
     b: Scaled,
-    d: torch.Tensor,
+    d: Output,
     c: torch.Tensor | None = None,
     recipe: Recipe = None,
     recipe_a: OperandRecipe = None,
@@ -188,7 +193,7 @@ def fp8_gemm_nn(
 def fp8_gemm_tn(
     a: Scaled,
     b: Scaled,
-    d: torch.Tensor,
+    d: Output,
     c: torch.Tensor | None = None,
     recipe: Recipe = None,
     recipe_a: OperandRecipe = None,
@@ -231,7 +236,7 @@ def fp8_gemm_tn(
 def fp8_gemm_tt(
     a: Scaled,
     b: Scaled,
-    d: torch.Tensor,
+    d: Output,
     c: torch.Tensor | None = None,
     recipe: Recipe = None,
     recipe_a: OperandRecipe = None,
@@ -318,11 +323,3 @@ def _operand_recipes(
     if recipe_a is None or recipe_b is None:
         raise ValueError("recipe_a and recipe_b go together: give both or none")
     return (recipe_a[0], recipe_a[1]), (recipe_b[0], recipe_b[1])
-
-
-def _write_empty_product(d: torch.Tensor, c: torch.Tensor | None) -> None:
-    """K = 0: D becomes C, or zero."""
-    if c is None:
-        d.zero_()
-    elif c is not d:
-        d.copy_(c)

@@ -11,6 +11,7 @@ from __future__ import annotations
 import torch
 
 from ._fp4_pairs import TAKES, asked_of_packed, is_fp4, require_fp4_only, require_no_bias, unpacked_pair
+from ._output import Output
 from ._packed import ScaledTokens, run
 from ._product import product
 from .epilogue import Epilogue
@@ -35,7 +36,7 @@ __all__ = ["fp8_fp4_gemm_nn", "fp8_fp4_gemm_nt", "fp8_fp4_gemm_tn", "fp8_fp4_gem
 def fp8_fp4_gemm_nt(
     a: ScaledTokens,
     b: Scaled | PackedWeights,
-    d: torch.Tensor,
+    d: Output,
     c: torch.Tensor | None = None,
     recipe: Recipe = None,
     recipe_a: OperandRecipe = None,
@@ -90,7 +91,7 @@ def fp8_fp4_gemm_nt(
 def fp8_fp4_gemm_nn(
     a: Scaled,
     b: Scaled,
-    d: torch.Tensor,
+    d: Output,
     c: torch.Tensor | None = None,
     recipe: Recipe = None,
     recipe_a: OperandRecipe = None,
@@ -125,7 +126,7 @@ def fp8_fp4_gemm_nn(
 def fp8_fp4_gemm_tn(
     a: Scaled,
     b: Scaled,
-    d: torch.Tensor,
+    d: Output,
     c: torch.Tensor | None = None,
     recipe: Recipe = None,
     recipe_a: OperandRecipe = None,
@@ -160,7 +161,7 @@ def fp8_fp4_gemm_tn(
 def fp8_fp4_gemm_tt(
     a: Scaled,
     b: Scaled,
-    d: torch.Tensor,
+    d: Output,
     c: torch.Tensor | None = None,
     recipe: Recipe = None,
     recipe_a: OperandRecipe = None,

@@ -8,6 +8,7 @@ from __future__ import annotations
 import torch
 
 from ._fp4_pairs import TAKES, asked_of_packed, is_fp4, require_fp4_only, require_no_bias, unpacked_pair
+from ._output import Output
 from ._packed import ScaledTokens, run_contiguous, run_masked
 from ._product import product
 from .epilogue import Epilogue
@@ -32,7 +33,7 @@ __all__ = [
 def m_grouped_fp8_fp4_gemm_nt_contiguous(
     a: ScaledTokens,
     b: Scaled | PackedWeights,
-    d: torch.Tensor,
+    d: Output,
     grouped_layout: torch.Tensor | None = None,
     recipe: Recipe = None,
     recipe_a: OperandRecipe = None,
@@ -100,7 +101,7 @@ def m_grouped_fp8_fp4_gemm_nt_contiguous(
 def m_grouped_fp8_fp4_gemm_nn_contiguous(
     a: Scaled,
     b: Scaled,
-    d: torch.Tensor,
+    d: Output,
     grouped_layout: torch.Tensor | None = None,
     recipe: Recipe = None,
     recipe_a: OperandRecipe = None,
@@ -142,7 +143,7 @@ def m_grouped_fp8_fp4_gemm_nn_contiguous(
 def m_grouped_fp8_fp4_gemm_nt_masked(
     a: ScaledTokens,
     b: Scaled | PackedWeights,
-    d: torch.Tensor,
+    d: Output,
     masked_m: torch.Tensor,
     expected_m: int,
     recipe: Recipe = None,

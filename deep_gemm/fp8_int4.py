@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import torch
 
+from ._output import Output
 from ._packed import AcceptedWeights, ScaledTokens, run, run_contiguous, run_masked
 from ._product import product
 from .weights import PackedWeights
@@ -23,7 +24,7 @@ _TAKES = AcceptedWeights("fp8", ("int4", "uint4"))
 def fp8_int4_gemm_nt(
     a: ScaledTokens,
     w: PackedWeights,
-    d: torch.Tensor,
+    d: Output,
     c: torch.Tensor | None = None,
     compiled_dims: str = "nk",
     *,
@@ -52,7 +53,7 @@ def fp8_int4_gemm_nt(
 def m_grouped_fp8_int4_gemm_nt_contiguous(
     a: ScaledTokens,
     w: PackedWeights,
-    d: torch.Tensor,
+    d: Output,
     grouped_layout: torch.Tensor,
     compiled_dims: str = "nk",
     use_psum_layout: bool = False,
@@ -83,7 +84,7 @@ def m_grouped_fp8_int4_gemm_nt_contiguous(
 def m_grouped_fp8_int4_gemm_nt_masked(
     a: ScaledTokens,
     w: PackedWeights,
-    d: torch.Tensor,
+    d: Output,
     masked_m: torch.Tensor,
     expected_m: int,
     compiled_dims: str = "nk",

@@ -12,6 +12,7 @@ import torch
 
 from ._extension import C
 from ._numbers import integer
+from ._output import Output, data_of, write_empty_rows
 from ._product import product
 from .epilogue import Epilogue, step_arguments
 from .fp8 import _FP4, _FP32_SCALES, _NN, _NT, OperandRecipe, Recipe, Scaled
@@ -50,7 +51,7 @@ def _hint(expected_m_for_psum_layout: int | None) -> int:
 def _run_contiguous(
     a: Scaled,
     b: Scaled,
-    d: torch.Tensor,
+    d: Output,
     grouped_layout: torch.Tensor | None,
     recipe: Recipe,
     recipe_a: OperandRecipe,
@@ -87,7 +88,21 @@ def _run_contiguous(
         factor,
         weights,
     ):
-        _write_empty_product(d, grouped_layout if use_psum_layout else None)
+        _write_empty_experts(d, grouped_layout, use_psum_layout, b_data.shape[0])
+
+
+def _write_empty_experts(d: Output, layout: torch.Tensor, psum: bool, experts: int) -> None:
+    """`_write_empty_product`, of a D that may have scales."""
+    if isinstance(d, torch.Tensor):
+        return _write_empty_product(d, layout if psum else None)
+    rows = torch.arange(d[0].shape[0], device=d[0].device)[:, None]
+    if not psum or experts == 0:
+        padding = (layout < 0) | (layout >= experts) if not psum else torch.ones_like(rows[:, 0], dtype=torch.bool)
+        return write_empty_rows(d, torch.ones_like(padding), padding)
+    alignment = get_mk_alignment_for_contiguous_layout()
+    behind = (layout + alignment - 1) // alignment * alignment
+    starts = torch.cat([torch.zeros_like(behind[:1]), behind[:-1]])
+    return write_empty_rows(d, rows[:, 0] < behind[-1], ~((rows >= starts) & (rows < layout)).any(1))
 
 
 def _write_empty_product(d: torch.Tensor, ends: torch.Tensor | None) -> None:
@@ -100,17 +115,17 @@ def _write_empty_product(d: torch.Tensor, ends: torch.Tensor | None) -> None:
     d.masked_fill_((rows < (ends[-1] + alignment - 1) // alignment * alignment)[:, None], 0)
 
 
-def _write_empty_masked_product(d: torch.Tensor, masked_m: torch.Tensor) -> None:
+def _write_empty_masked_product(d: Output, masked_m: torch.Tensor) -> None:
     """K = 0: the rows that count become zero, the others stay as they are. Reads nothing on the host."""
-    rows = torch.arange(d.shape[1], device=d.device)
-    d.masked_fill_((rows < masked_m[:, None])[:, :, None], 0)
+    data = data_of(d)
+    write_empty_rows(d, torch.arange(data.shape[1], device=data.device) < masked_m[:, None])
 
 
 @product()
 def m_grouped_fp8_gemm_nt_contiguous(
     a: Scaled,
     b: Scaled,
-    d: torch.Tensor,
+    d: Output,
     grouped_layout: torch.Tensor | None = None,
     recipe: Recipe = None,
     recipe_a: OperandRecipe = None,
@@ -196,7 +211,7 @@ def m_grouped_fp8_gemm_nt_contiguous(
 def m_grouped_fp8_gemm_nn_contiguous(
     a: Scaled,
     b: Scaled,
-    d: torch.Tensor,
+    d: Output,
     grouped_layout: torch.Tensor | None = None,
     recipe: Recipe = None,
     recipe_a: OperandRecipe = None,
@@ -263,7 +278,7 @@ def m_grouped_fp8_gemm_nn_contiguous(
 def m_grouped_fp8_gemm_nt_masked(
     a: Scaled,
     b: Scaled,
-    d: torch.Tensor,
+    d: Output,
     masked_m: torch.Tensor,
     expected_m: int,
     recipe: Recipe = None,

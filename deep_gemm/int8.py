@@ -14,11 +14,12 @@ import torch
 
 from ._extension import C
 from ._numbers import NO_NUMBER, fp32_bits, integer
+from ._output import Output
 from ._packed import zero_points
 from ._product import layout as _layout
 from ._product import product
 from .fp8 import _NT, Recipe, _write_empty_product
-from .grouped import _hint
+from .grouped import _hint, _write_empty_experts
 from .operators import stands_in
 
 __all__ = ["int8_gemm_nt", "int8_row_sums", "m_grouped_int8_gemm_nt_contiguous", "m_grouped_int8_gemm_nt_masked"]
@@ -42,7 +43,7 @@ _EXACT_ASYMMETRIC_K = (2**31 - 1) // (255 * 128) // 128 * 128
 def int8_gemm_nt(
     a: Tokens,
     b: Quantised,
-    d: torch.Tensor,
+    d: Output,
     c: torch.Tensor | None = None,
     recipe: Recipe = None,
     compiled_dims: str = "nk",
@@ -106,7 +107,7 @@ def int8_gemm_nt(
 def m_grouped_int8_gemm_nt_contiguous(
     a: Tokens,
     w: Quantised,
-    d: torch.Tensor,
+    d: Output,
     grouped_layout: torch.Tensor,
     compiled_dims: str = "nk",
     use_psum_layout: bool = False,
@@ -155,7 +156,7 @@ def m_grouped_int8_gemm_nt_contiguous(
         _hint(expected_m_for_psum_layout),
     ):
         if w_data.shape[0] == 0:
-            d.zero_()
+            _write_empty_experts(d, grouped_layout, use_psum_layout, 0)
         else:
             m_grouped_int8_gemm_nt_contiguous(
                 _with_k(a),
@@ -174,7 +175,7 @@ def m_grouped_int8_gemm_nt_contiguous(
 def m_grouped_int8_gemm_nt_masked(
     a: Tokens,
     w: Quantised,
-    d: torch.Tensor,
+    d: Output,
     masked_m: torch.Tensor,
     expected_m: int,
     compiled_dims: str = "nk",
@@ -260,12 +261,14 @@ def _with_k(operand: Any) -> Any:
     return zeros if isinstance(operand, torch.Tensor) else (zeros, 1.0)
 
 
-def _finish(a: Any, b: Any, d: torch.Tensor, c: torch.Tensor | None, compiled_dims: str, bias: Any) -> None:
+def _finish(a: Any, b: Any, d: Output, c: torch.Tensor | None, compiled_dims: str, bias: Any) -> None:
     """What no kernel does: a K of nothing, or one that is too long for exact sums."""
     data_a, data_b = (x if isinstance(x, torch.Tensor) else x[0] for x in (a, b))
     k, step = data_a.shape[1], _EXACT_ASYMMETRIC_K if len(a) == 3 else _EXACT_K
     if k == 0 and bias is None:
         _write_empty_product(d, c)
+    elif not isinstance(d, torch.Tensor):
+        int8_gemm_nt(_with_k(a), _with_k(b), d, compiled_dims=compiled_dims, bias=bias)
     elif k == 0:
         d.copy_(bias.float() if c is None else bias.float() + c)
     else:

@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import torch
 
+from ._output import Output
 from ._packed import AcceptedWeights, Tokens, run, run_contiguous, run_masked
 from ._product import product
 from .weights import PackedWeights
@@ -27,7 +28,7 @@ _TAKES = AcceptedWeights("int8", ("int4", "uint4"))
 def int8_int4_gemm_nt(
     a: Tokens,
     w: PackedWeights,
-    d: torch.Tensor,
+    d: Output,
     c: torch.Tensor | None = None,
     compiled_dims: str = "nk",
     *,
@@ -57,7 +58,7 @@ def int8_int4_gemm_nt(
 def m_grouped_int8_int4_gemm_nt_contiguous(
     a: Tokens,
     w: PackedWeights,
-    d: torch.Tensor,
+    d: Output,
     grouped_layout: torch.Tensor,
     compiled_dims: str = "nk",
     use_psum_layout: bool = False,
@@ -85,7 +86,7 @@ def m_grouped_int8_int4_gemm_nt_contiguous(
 def m_grouped_int8_int4_gemm_nt_masked(
     a: Tokens,
     w: PackedWeights,
-    d: torch.Tensor,
+    d: Output,
     masked_m: torch.Tensor,
     expected_m: int,
     compiled_dims: str = "nk",

@@ -24,7 +24,7 @@ from ._arguments import OLDER_NAMES, Kind, kinds_of, wants_gradient
 
 _NAMESPACE = "deep_gemm_jit"
 _SHARED_NAMESPACE = "deep_gemm"
-_WRITTEN = "d"
+_WRITTEN, _WRITTEN_SCALES = "d", "d_scales"
 
 
 class _SharedNamespace(torch._ops._OpNamespace):
@@ -45,7 +45,7 @@ _library = torch.library.Library(_NAMESPACE, "FRAGMENT")
 
 def schema_of(function: Callable[..., Any], kinds: Mapping[str, Kind]) -> str:
     """The arguments of a function's operator in torch's schema language."""
-    parts = []
+    parts, last = [], []
     for name, parameter in inspect.signature(function).parameters.items():
         if name in OLDER_NAMES:
             continue
@@ -53,13 +53,15 @@ def schema_of(function: Callable[..., Any], kinds: Mapping[str, Kind]) -> str:
         default = parameter.default
         text = "" if default is parameter.empty else f"={default!r}".replace("(", "[").replace(")", "]")
         text = text.replace("'", '"')
-        if kind.parts:
-            parts += [f"{schema} {name}{suffix}{text}" for suffix, schema in kind.parts]
-        elif name == _WRITTEN:
+        if name == _WRITTEN:
             parts.append(f"Tensor(a!) {name}{text}")
+            if kind.parts:
+                last.append(f"Tensor(b!)? {_WRITTEN_SCALES}=None")
+        elif kind.parts:
+            parts += [f"{schema} {name}{suffix}{text}" for suffix, schema in kind.parts]
         else:
             parts.append(f"{kind.schema} {name}{text}")
-    return ", ".join(parts)
+    return ", ".join(parts + last)
 
 
 def flat_arguments(kinds: Mapping[str, Kind], args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> dict[str, Any]:
@@ -97,8 +99,11 @@ def define(name: str, function: Callable[..., None], kinds: Mapping[str, Kind]) 
         pass  # nothing is returned, and what is written keeps its shape
 
     def run_each(info: Any, in_dims: tuple[Any, ...], *args: Any) -> tuple[None, None]:
-        if in_dims[order.index(_WRITTEN)] is None:
-            raise ValueError(f"vmap over {name}: {_WRITTEN} must have the mapped dimension, since each call writes it")
+        for written in _written_of(dict(zip(order, args, strict=False))):
+            if in_dims[order.index(written)] is None:
+                raise ValueError(
+                    f"vmap over {name}: {written} must have the mapped dimension, since each call writes it"
+                )
         for i in range(info.batch_size):
             operator(*_selected(i, in_dims, args))
         return None, None
@@ -223,8 +228,8 @@ def is_traced(tensors: list[torch.Tensor]) -> bool:
 
 def serve_traced(operator: Callable[..., None], flat: dict[str, Any]) -> None:
     """Call an operator in the place of its function, whatever torch is doing."""
-    written = flat[_WRITTEN]
-    if not (isinstance(written, torch.Tensor) and torch._is_functional_tensor(written)):
+    written = _written_of(flat)
+    if not any(torch._is_functional_tensor(tensor) for tensor in written.values()):
         operator(**flat)
         return
     # torch.func.functionalize refuses custom operators that write: here as a new tensor that takes the place of d.
@@ -238,9 +243,16 @@ def serve_traced(operator: Callable[..., None], flat: dict[str, Any]) -> None:
         inner_level: Any = coerce_cinterpreter(interpreter)
         level = functional_tensor.FunctorchFunctionalizeAPI(inner_level)
     inner = {name: level.unwrap_tensors(value) for name, value in flat.items()}
-    inner[_WRITTEN] = inner[_WRITTEN].clone()
+    inner |= {name: inner[name].clone() for name in written}
     with level.redispatch_to_next():
         operator(**inner)
-    level.replace(written, inner[_WRITTEN])
-    level.commit_update(written)
-    level.sync(written)
+    for name, outer in written.items():
+        level.replace(outer, inner[name])
+        level.commit_update(outer)
+        level.sync(outer)
+
+
+def _written_of(flat: Mapping[str, Any]) -> dict[str, torch.Tensor]:
+    """Of an operator's arguments."""
+    given = {name: flat.get(name) for name in (_WRITTEN, _WRITTEN_SCALES)}
+    return {name: tensor for name, tensor in given.items() if isinstance(tensor, torch.Tensor)}

@@ -100,6 +100,7 @@ inline GemmTask task_of(const Problem& p) {
             .alpha = p.alpha != 0,
             .bias = p.bias,
             .row_scale = p.row_scale != 0,
+            .output_scaling = p.output_scaling,
             .shape = p.compiled,
             .heads = p.heads};
 }

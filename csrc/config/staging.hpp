@@ -11,10 +11,10 @@ inline bool fits_chunks(const HeadSplits& heads, Element output, int32_t columns
     return (heads.left | heads.right) % columns == 0 && bytes_of(output, heads.skipped) % 16 == 0;
 }
 
-/// In chunks of so many columns, or from registers. FP32 of M groups is written row by row, so that a masked D keeps
-/// what is behind its groups' rows.
+/// In chunks of so many columns, or from registers: bytes always. FP32 of M groups is written row by row, so that a
+/// masked D keeps what is behind its groups' rows.
 inline StoreKind store_kind(const Problem& p, int32_t chunk_columns) {
-    const bool staged = p.aligned_store && fits_chunks(p.heads, p.output, chunk_columns) &&
+    const bool staged = p.aligned_store && bits(p.output) > 8 && fits_chunks(p.heads, p.output, chunk_columns) &&
                         (bits(p.output) == 16 || !is_m_grouped(p.grouping));
     if (adds_in_place(p)) return staged ? StoreKind::tma_add : StoreKind::direct_add;
     return staged ? StoreKind::tma : StoreKind::direct;

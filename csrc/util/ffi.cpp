@@ -82,15 +82,32 @@ std::vector<TensorView> take(const Given& given, int32_t index) {
     return tensors;
 }
 
-template <>
-Integers take(const Given& given, int32_t index) {
+Output take_pair(const Given& given, int32_t index) {
     const TVMFFIAny argument = given[index];
-    if (argument.type_index != kTVMFFIArray) refuse_argument(given, index, "integers");
+    if (argument.type_index == kTVMFFIOpaquePtr) {
+        const auto& [tensors] = *static_cast<const LentPair*>(argument.v_ptr);
+        return {TensorView(tensors[0]), TensorView(tensors[1])};
+    }
+    if (argument.type_index != kTVMFFIArray) return take<TensorView>(given, index);
+    const std::vector<TensorView> tensors = take<std::vector<TensorView>>(given, index);
+    if (tensors.size() != 2) refuse_argument(given, index, "a tensor, or one with its scales");
+    return {tensors[0], tensors[1]};
+}
+
+std::optional<Integers> integers_of(const Given& given, int32_t index) {
+    const TVMFFIAny argument = given[index];
+    if (argument.type_index != kTVMFFIArray) return std::nullopt;
     const auto* const array = reinterpret_cast<const tvm::ffi::ArrayObj*>(argument.v_obj);
     const auto* const first = reinterpret_cast<const TVMFFIAny*>(array->begin());
     for (size_t i = 0; i < array->size(); ++i)
-        if (first[i].type_index != kTVMFFIInt) refuse_argument(given, index, "integers");
+        if (first[i].type_index != kTVMFFIInt) return std::nullopt;
     return Integers(first, static_cast<int64_t>(array->size()));
+}
+
+template <>
+Integers take(const Given& given, int32_t index) {
+    if (const std::optional<Integers> integers = integers_of(given, index)) return *integers;
+    refuse_argument(given, index, "integers");
 }
 
 template <>

@@ -49,6 +49,20 @@ struct Bytes {
     std::string content;
 };
 
+/// A tensor that a call writes, which may come with another one: (tensor, scales).
+struct Output {
+    TensorView data;
+    OptionalTensor scales;
+
+    Output(const TensorView& data, const OptionalTensor& scales = {}) : data(data), scales(scales) {}
+    operator const TensorView&() const { return data; }
+};
+
+/// Two tensors that are lent for a call: what an argument of type kTVMFFIOpaquePtr points to.
+struct LentPair {
+    DLTensor tensors[2];
+};
+
 [[noreturn]] void refuse_argument(const Given& given, int32_t index, const char* wanted);
 [[noreturn]] void refuse_count(const Given& given, int32_t wanted);
 
@@ -84,6 +98,16 @@ inline TensorView take(const Given& given, int32_t index) {
 }
 template <>
 std::vector<TensorView> take(const Given& given, int32_t index);
+/// Nothing where it is no sequence of them.
+std::optional<Integers> integers_of(const Given& given, int32_t index);
+Output take_pair(const Given& given, int32_t index);
+template <>
+inline Output take(const Given& given, int32_t index) {
+    const int32_t type = given[index].type_index;
+    if (type == kTVMFFIDLTensorPtr || type == kTVMFFITensor) [[likely]]
+        return take<TensorView>(given, index);
+    return take_pair(given, index);
+}
 template <>
 Integers take(const Given& given, int32_t index);
 template <>

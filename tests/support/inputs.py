@@ -147,6 +147,7 @@ class GuardedOutput:
         torch.bfloat16: (torch.int16, 0x7FB1),
         torch.float16: (torch.int16, 0x7FB1),
         torch.float32: (torch.int32, 0x7FB1B2B3),
+        torch.float8_e4m3fn: (torch.uint8, 0xFF),
         torch.int32: (torch.int32, 0x7FB1B2B3),  # no NaN, but no sum of small integers either
     }
 
@@ -180,7 +181,7 @@ class GuardedOutput:
             f"elements from its start; shape {tuple(self.tensor.shape)}, strides {self._strides}"
         )
         if complete:
-            poison = self.tensor.isnan() if self.tensor.is_floating_point() else self.tensor == self.pattern
+            poison = self.tensor.float().isnan() if self.tensor.is_floating_point() else self.tensor == self.pattern
             left = poison.sum().item()
             assert left == 0, f"{left} of {self.tensor.numel()} elements are NaN: never written, or made from garbage"
 

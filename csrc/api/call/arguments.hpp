@@ -1,9 +1,13 @@
 // Arguments of a product as its function was given them.
 #pragma once
 
+#include "../../util/ffi.hpp"
 #include "call.hpp"
 
 namespace deep_gemm {
+
+/// D as it was given, with its scales where the product finds them: (q, s).
+using OutputArgument = ffi::Output;
 
 /// Weights that PackedWeights has made: what its tensors do not say themselves.
 struct PackedArgument {

@@ -66,6 +66,7 @@ struct GemmCall {
     UnpackedWeights unpacked = {};  // what `b` and `scales_b` are made of: they have no memory yet
     Scales second_scales_b = {};    // for sums, where the others are multiplied into B's weights
     Scales alpha = {}, row_scale = {};
+    Scales d_scales = {};  // written beside D; as the next product takes A's
     Bias bias = {};
     ZeroPoints zeros_a = {};
     RowSums sums_b = {};
@@ -76,7 +77,7 @@ struct GemmCall {
 };
 
 /// What the kernel may touch.
-using CallExtents = std::array<Extent, 14>;
+using CallExtents = std::array<Extent, 15>;
 
 inline CallExtents extents_of(const GemmCall& call) {
     return {{{call.a.data, call.a.bytes, "a", false},
@@ -88,6 +89,7 @@ inline CallExtents extents_of(const GemmCall& call) {
              {call.alpha.data, call.alpha.bytes, "alpha", false},
              {call.row_scale.data, call.row_scale.bytes, "the rows' weights", false},
              {call.d.data, call.d.bytes, "d", true},
+             {call.d_scales.data, call.d_scales.bytes, "d's scales", true},
              {call.c.data, call.c.bytes, "c", false},
              {call.bias.data, call.bias.bytes, "bias", false},
              {call.zeros_a.data, call.zeros_a.bytes, "a's zeros", false},

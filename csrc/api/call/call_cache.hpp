@@ -49,7 +49,7 @@ private:
     enum Kind : uint64_t { none, number, tensor, numbers };
     static constexpr int kMaxDimensions = 3;
     static constexpr size_t kTensorWords = 3 + 2 * kMaxDimensions;
-    static constexpr size_t kMaxWords = 13 * kTensorWords + 40;
+    static constexpr size_t kMaxWords = 14 * kTensorWords + 40;
 
     Kind add(const ffi::Given& given, int32_t index) {
         const int32_t type = given[index].type_index;
@@ -63,7 +63,15 @@ private:
             add(ffi::take<TensorView>(given, index));
             return tensor;
         }
-        add(ffi::take<ffi::Integers>(given, index));
+        if (type == kTVMFFIOpaquePtr) {
+            const ffi::Output pair = ffi::take<ffi::Output>(given, index);
+            add(pair.data), add(*pair.scales);
+            return numbers;
+        }
+        const std::optional<ffi::Integers> integers = ffi::integers_of(given, index);
+        complete_ = integers.has_value();
+        if (!complete_) return none;
+        add(*integers);
         return numbers;
     }
     void add(const ffi::Integers& values) {

@@ -13,6 +13,7 @@
 #include "checks_integer.hpp"
 #include "checks_lines.hpp"
 #include "checks_packed.hpp"
+#include "checks_quantised.hpp"
 
 namespace deep_gemm {
 namespace {
@@ -134,16 +135,23 @@ const Pair& pair_of(const Problem& problem) {
     return *pair;
 }
 
-void check_output(GemmCall& call, const TensorView& d, const OptionalTensor& c, const Axes& axes, const char* shape) {
+void check_output(GemmCall& call, const OutputArgument& d, const OptionalTensor& c, const Axes& axes,
+                  const char* shape) {
     Problem& p = call.problem;
-    p.output = element_of(d.dtype());
+    const TensorView& data = d.data;
+    p.output = element_of(data.dtype());
     const std::span<const Element> outputs = pair_of(p).outputs;
-    require_type(p.output != Element::none && lists(outputs, p.output), "d must be ",
-                 ElementsText{{outputs.begin(), outputs.end()}}, ", got ", describe(d.dtype()));
-    require_sums_or_scales(p, d);
-    require_device(d, "d", call.device, "a");
-    call.d = matrix_of(d, "d", axes, shape);
-    require(call.d.col_stride == 1, "d must have N contiguous, got strides ", describe_strides(d));
+    if (d.scales)
+        require_type(p.output == Element::e4m3, "d must be float8_e4m3fn where it has scales, got ",
+                     describe(data.dtype()));
+    else
+        require_type(p.output != Element::none && lists(outputs, p.output), "d must be ",
+                     ElementsText{{outputs.begin(), outputs.end()}}, ", got ", describe(data.dtype()),
+                     p.output == Element::e4m3 ? ": give its scales too, d=(q, s)" : "");
+    require_sums_or_scales(p, data);
+    require_device(data, "d", call.device, "a");
+    call.d = matrix_of(data, "d", axes, shape);
+    require(call.d.col_stride == 1, "d must have N contiguous, got strides ", describe_strides(data));
     require(call.d.row_stride >= call.d.cols || call.d.rows <= 1, "d's rows overlap: row stride ", call.d.row_stride,
             " is less than N=", call.d.cols);
     const int64_t size = bytes_of(p.output, 1);
@@ -152,25 +160,31 @@ void check_output(GemmCall& call, const TensorView& d, const OptionalTensor& c, 
         reinterpret_cast<uintptr_t>(call.d.data) % kTmaAlignment == 0 &&
         call.d.row_stride * size % kTmaAlignment == 0 && call.d.group_stride * size % kTmaAlignment == 0 &&
         call.d.cols * size % kTmaAlignment == 0;  // seen on the H200: the engine clips stores at multiples of 16 bytes
+    check_output_scales(call, d, axes);
     if (!c) return;
-    require_type(c->dtype().code == d.dtype().code && c->dtype().bits == d.dtype().bits, "c must have d's dtype ",
-                 describe(d.dtype()), ", got ", describe(c->dtype()));
+    require(!d.scales, "c must be None where d has scales");
+    require_type(c->dtype().code == data.dtype().code && c->dtype().bits == data.dtype().bits, "c must have d's dtype ",
+                 describe(data.dtype()), ", got ", describe(c->dtype()));
     require_device(*c, "c", call.device, "a");
     call.c = matrix_of(*c, "c", axes, shape);
     require(call.c.groups == call.d.groups && call.c.rows == call.d.rows && call.c.cols == call.d.cols,
-            "c must have d's shape ", describe_shape(d), ", got ", describe_shape(*c));
+            "c must have d's shape ", describe_shape(data), ", got ", describe_shape(*c));
     require(call.c.col_stride == 1, "c must have N contiguous, got strides ", describe_strides(*c));
     p.add_c = 1;
-    require_apart_or_same(d, *c);
+    require_apart_or_same(data, *c);
     p.in_place = call.c.data == call.d.data;
 }
 
-void require_operands_apart(const TensorView& d, const OperandArgument& a, const OperandArgument& b) {
-    require_apart(d, a.data, "a");
-    require_apart(d, b.data, b.name);
-    if (a.scales) require_apart(d, *a.scales, "a's scales");
-    if (b.scales) require_apart(d, *b.scales, b.scales_name);
-    if (b.sums() != nullptr) require_apart(d, *b.sums(), b.sums_name);
+void require_operands_apart(const OutputArgument& d, const OperandArgument& a, const OperandArgument& b) {
+    const auto require_each_apart = [&](const TensorView& written) {
+        require_apart(written, a.data, "a");
+        require_apart(written, b.data, b.name);
+        if (a.scales) require_apart(written, *a.scales, "a's scales");
+        if (b.scales) require_apart(written, *b.scales, b.scales_name);
+        if (b.sums() != nullptr) require_apart(written, *b.sums(), b.sums_name);
+    };
+    require_each_apart(d.data);
+    if (d.scales) require_each_apart(*d.scales);
 }
 
 void check_operands(GemmCall& call, const OperandArgument& a, const OperandArgument& b, const Granularities& given,
@@ -198,7 +212,7 @@ HeadSplits check_head_splits(std::span<const int64_t> splits) {
             .right = to_int32(splits[2], "head_splits' right")};
 }
 
-void check_dense_shapes(GemmCall& call, const OperandArgument& a, const OperandArgument& b, const TensorView& d,
+void check_dense_shapes(GemmCall& call, const OperandArgument& a, const OperandArgument& b, const OutputArgument& d,
                         const OptionalTensor& c, int64_t layout, const HeadSplits& heads) {
     const OperandLayout lying = operand_layout(layout);
     call.a = matrix_of_a(a, false, lying.a_transposed ? "[K, M]" : "[M, K]", lying.a_transposed);
@@ -210,12 +224,12 @@ void check_dense_shapes(GemmCall& call, const OperandArgument& a, const OperandA
     check_output(call, d, c, last_axes(false), "[M, N]");
     const int32_t columns = to_int32(columns_of_d(p.n, heads), "d's number of columns");
     require(call.d.rows == p.m && call.d.cols == columns, "d must be [M, ", heads.any() ? "columns of all heads" : "N",
-            "] = [", p.m, ", ", columns, "], got shape ", describe_shape(d));
+            "] = [", p.m, ", ", columns, "], got shape ", describe_shape(d.data));
     if (heads.any()) p.heads = heads;
 }
 
-GemmCall check_dense(const OperandArgument& a, const OperandArgument& b, const TensorView& d, const OptionalTensor& c,
-                     const Granularities& given, int64_t layout, const HeadSplits& heads) {
+GemmCall check_dense(const OperandArgument& a, const OperandArgument& b, const OutputArgument& d,
+                     const OptionalTensor& c, const Granularities& given, int64_t layout, const HeadSplits& heads) {
     GemmCall call = start_call(a, b, Grouping::dense, operand_layout(layout).fp32_scales);
     check_dense_shapes(call, a, b, d, c, layout, heads);
     Problem& p = call.problem;

@@ -26,9 +26,10 @@ GemmCall start_call(const OperandArgument& a, const OperandArgument& b, Grouping
 const Pair& pair_of(const Problem& problem);
 
 /// D, and C where there is one: same shape and dtype, N contiguous.
-void check_output(GemmCall& call, const TensorView& d, const OptionalTensor& c, const Axes& axes, const char* shape);
+void check_output(GemmCall& call, const OutputArgument& d, const OptionalTensor& c, const Axes& axes,
+                  const char* shape);
 
-void require_operands_apart(const TensorView& d, const OperandArgument& a, const OperandArgument& b);
+void require_operands_apart(const OutputArgument& d, const OperandArgument& a, const OperandArgument& b);
 
 // Bits of a `layout`, which deep_gemm/fp8.py sets: extents to compile in, and operands that lie the other way round.
 inline constexpr int64_t kCompileM = 1, kCompileN = 2, kCompileK = 4;
@@ -53,7 +54,7 @@ inline OperandLayout operand_layout(int64_t bits) {
 }
 
 /// What dense products share: shapes, D and C.
-void check_dense_shapes(GemmCall& call, const OperandArgument& a, const OperandArgument& b, const TensorView& d,
+void check_dense_shapes(GemmCall& call, const OperandArgument& a, const OperandArgument& b, const OutputArgument& d,
                         const OptionalTensor& c, int64_t layout, const HeadSplits& heads = {});
 
 /// What dense and M-grouped products share once shapes are known: strides, and scales where there are any.
@@ -61,8 +62,8 @@ void check_operands(GemmCall& call, const OperandArgument& a, const OperandArgum
                     const OperandLayout& layout);
 
 /// D[M, N] = C + A[M, K] B[N, K].T
-GemmCall check_dense(const OperandArgument& a, const OperandArgument& b, const TensorView& d, const OptionalTensor& c,
-                     const Granularities& given, int64_t layout, const HeadSplits& heads = {});
+GemmCall check_dense(const OperandArgument& a, const OperandArgument& b, const OutputArgument& d,
+                     const OptionalTensor& c, const Granularities& given, int64_t layout, const HeadSplits& heads = {});
 
 /// Three numbers of columns, of which the outer ones are not both 0.
 HeadSplits check_head_splits(std::span<const int64_t> splits);

@@ -42,7 +42,7 @@ void require_disjoint_groups(const Matrix& m, const char* name) {
             m.row_stride);
 }
 
-GemmCall check_contiguous(const OperandArgument& a, const OperandArgument& b, const TensorView& d,
+GemmCall check_contiguous(const OperandArgument& a, const OperandArgument& b, const OutputArgument& d,
                           const TensorView& grouped_layout, const Granularities& given, int64_t layout,
                           const ContiguousOptions& options) {
     const OperandLayout lying = operand_layout(layout);
@@ -59,7 +59,7 @@ GemmCall check_contiguous(const OperandArgument& a, const OperandArgument& b, co
     call.zero_padding = options.zero_padding || !options.psum;  // callers of the layout of indices count on zeros
     check_output(call, d, {}, last_axes(false), "[M, N]");
     require(call.d.rows == p.m && call.d.cols == p.n, "d must be [M, N] = [", p.m, ", ", p.n, "], got shape ",
-            describe_shape(d));
+            describe_shape(d.data));
     if (options.psum) {
         check_grouped_layout(call, grouped_layout, "grouped_layout", p.num_groups, "[experts] in the psum layout");
         require(options.expected_m >= 0, "expected_m_for_psum_layout must not be negative, got ", options.expected_m);
@@ -69,11 +69,12 @@ GemmCall check_contiguous(const OperandArgument& a, const OperandArgument& b, co
     }
     check_grouped_operands(call, a, b, given, layout);
     require_operands_apart(d, a, b);
-    require_apart(d, grouped_layout, "grouped_layout");
+    require_apart(d.data, grouped_layout, "grouped_layout");
+    if (d.scales) require_apart(*d.scales, grouped_layout, "grouped_layout");
     return call;
 }
 
-GemmCall check_masked(const OperandArgument& a, const OperandArgument& b, const TensorView& d,
+GemmCall check_masked(const OperandArgument& a, const OperandArgument& b, const OutputArgument& d,
                       const TensorView& masked_m, int64_t expected_m, const Granularities& given, int64_t layout) {
     GemmCall call = start_call(a, b, Grouping::masked, operand_layout(layout).fp32_scales);
     call.a = matrix_of_a(a, true, "[G, max_m, K]");
@@ -86,13 +87,14 @@ GemmCall check_masked(const OperandArgument& a, const OperandArgument& b, const 
     p.num_groups = to_int32(call.a.groups, "the number of experts");
     check_output(call, d, {}, last_axes(true), "[G, max_m, N]");
     require(call.d.groups == p.num_groups && call.d.rows == p.m && call.d.cols == p.n, "d must be [G, max_m, N] = [",
-            p.num_groups, ", ", p.m, ", ", p.n, "], got shape ", describe_shape(d));
+            p.num_groups, ", ", p.m, ", ", p.n, "], got shape ", describe_shape(d.data));
     check_grouped_layout(call, masked_m, "masked_m", p.num_groups, "[experts]");
     require(expected_m >= 0, "expected_m must not be negative, got ", expected_m);
     p.expected_m = coarse_hint(p, std::max<int64_t>(expected_m, 1));
     check_grouped_operands(call, a, b, given, layout);
     require_operands_apart(d, a, b);
-    require_apart(d, masked_m, "masked_m");
+    require_apart(d.data, masked_m, "masked_m");
+    if (d.scales) require_apart(*d.scales, masked_m, "masked_m");
     return call;
 }
 

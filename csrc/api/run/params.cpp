@@ -194,6 +194,9 @@ void fill_steps(StepParams& params, const GemmCall& call) {
         channel_scales(call.scales_b.scaling.in_conversion() ? call.second_scales_b : call.scales_b);
     params.of<epilogue::Alpha>() = channel_scales(call.alpha);
     params.of<epilogue::RowScale>() = channel_scales(call.row_scale);
+    params.of<epilogue::Quantise>() = {.scales = const_cast<void*>(call.d_scales.data),
+                                       .group_stride = call.d_scales.group_stride,
+                                       .k_stride = call.d_scales.k_stride};
     params.of<epilogue::ZeroPoints>() = {.zeros = {.data = static_cast<const int32_t*>(call.zeros_a.data),
                                                    .group_stride = call.zeros_a.group_stride,
                                                    .stride = static_cast<int32_t>(call.zeros_a.stride),

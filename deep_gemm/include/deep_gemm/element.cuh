@@ -25,12 +25,22 @@ struct Pack<Element::fp16> {
     }
 };
 
+/// Likewise two bytes, in the low half.
+template <>
+struct Pack<Element::e4m3> {
+    static DG_DEVICE uint32_t pack(float low, float high) { return ptx::pack_e4m3(low, high); }
+};
+
 /// What holds an element in memory: its bits, where C++ has no such type.
 template <Element kElement, int32_t = bits(kElement)>
 struct Storage;
 template <Element kElement>
 struct Storage<kElement, 16> {
     using Type = uint16_t;
+};
+template <Element kElement>
+struct Storage<kElement, 8> {
+    using Type = uint8_t;
 };
 template <>
 struct Storage<Element::fp32> {
@@ -55,7 +65,7 @@ DG_DEVICE void from_register(StorageOf<kElement>& target, Register value) {
     if constexpr (bits(kElement) == 32)
         target = value;
     else
-        target = static_cast<uint16_t>(Pack<kElement>::pack(value, 0.0f));
+        target = static_cast<StorageOf<kElement>>(Pack<kElement>::pack(value, 0.0f));
 }
 
 /// Two neighbours of D or C as one access.
@@ -74,6 +84,8 @@ DG_DEVICE void store_pair(StorageOf<kElement>* pair, Register x, Register y) {
         *reinterpret_cast<float2*>(pair) = make_float2(x, y);
     else if constexpr (kElement == Element::s32)
         *reinterpret_cast<int2*>(pair) = make_int2(x, y);
+    else if constexpr (bits(kElement) == 8)
+        *reinterpret_cast<uint16_t*>(pair) = static_cast<uint16_t>(Pack<kElement>::pack(x, y));
     else
         *reinterpret_cast<uint32_t*>(pair) = Pack<kElement>::pack(x, y);
 }

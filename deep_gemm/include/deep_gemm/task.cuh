@@ -70,6 +70,7 @@ struct GemmTask {
     bool alpha = false;            // complete sums are multiplied by a factor, of each expert
     Element bias = Element::none;  // a value for each N, added when sums are complete
     bool row_scale = false;        // what is stored of a row is multiplied by a number of its own
+    Scaling output_scaling = {};   // of a D of few bits: scales that the kernel finds and stores beside it
     CompiledShape shape = {};
     HeadSplits heads = {};
 

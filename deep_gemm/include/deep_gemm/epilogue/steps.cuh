@@ -5,6 +5,7 @@
 #include <deep_gemm/epilogue/add_c.cuh>
 #include <deep_gemm/epilogue/alpha.cuh>
 #include <deep_gemm/epilogue/bias.cuh>
+#include <deep_gemm/epilogue/quantize.cuh>
 #include <deep_gemm/epilogue/row_scale.cuh>
 #include <deep_gemm/epilogue/scales.cuh>
 #include <deep_gemm/epilogue/undo_conversion.cuh>
@@ -57,7 +58,7 @@ using SumSteps = StepsInOrder<ZeroPoints>;
 /// Elements of the product, in FP32 where D is no integer.
 using ProductSteps = StepsInOrder<UndoConversion, ScalesOfA, ScalesOfB, Alpha, Bias, AddC>;
 /// Elements of D. (What makes one of two of the product goes between the two.)
-using ResultSteps = StepsInOrder<RowScale, ZeroPadding>;
+using ResultSteps = StepsInOrder<RowScale, ZeroPadding, Quantise>;
 
 using AllSteps = JoinSteps<SumSteps, ProductSteps, ResultSteps>;
 

@@ -17,6 +17,11 @@ namespace deep_gemm {
 ///   for_each_stored<kElement>(data, stride, group_stride, visit)
 ///                                 visit(i, element) of a matrix that lies as D does; not of what is outside
 ///   for_each_row(visit)           visit(i, row)
+///   for_each_col(visit)           visit(i, column)
+///   kRuns<kCols>, run<kCols>(i)   how many runs of so many columns of a row it has values of, and which a value is of
+///   reduce_along<kCols>(of_runs, combine)
+///                                 what other threads found of these runs is combined with what this one did
+///   for_each_run<kCols>(visit)    visit(run, row, first column): each run once, by one thread
 ///   for_each_marked(rows, first, visit)
 ///                                 visit(i) where rows of the tile, from `first` on, are marked (PaddingRowsOf)
 ///

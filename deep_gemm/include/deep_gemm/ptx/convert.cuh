@@ -26,6 +26,32 @@ DG_DEVICE uint16_t to_f16(float value) {
     return bits;
 }
 
+/// cvt.rn.satfinite.e4m3x2.f32: `low` goes to the low byte; beyond 448 it becomes 448, and NaN 0x7f. Not before sm_89,
+/// where the same is done on the bits.
+DG_DEVICE uint16_t pack_e4m3(float low, float high) {
+#if __CUDA_ARCH__ >= 890
+    uint16_t packed;
+    asm("cvt.rn.satfinite.e4m3x2.f32 %0, %1, %2;" : "=h"(packed) : "f"(high), "f"(low));
+    return packed;
+#else
+    const auto code = [](float value) {
+        constexpr uint32_t kDropped = 20;       // bits of FP32's mantissa beyond three
+        constexpr uint32_t kLeastNormal = 121;  // FP32's exponent of 2^-6
+        const uint32_t bits = __float_as_uint(value), magnitude = bits & 0x7fffffffu;
+        uint32_t rounded;
+        if (magnitude > 0x7f800000u)
+            return 0x7fu;
+        else if (magnitude < kLeastNormal << 23)  // added to 2^14, whose last bit is 2^-9: rounded as FP32 does
+            rounded = __float_as_uint(__fadd_rn(__uint_as_float(magnitude), 16384.0f)) & 0xfu;
+        else
+            rounded = (min(magnitude, 0x43e00000u) + 0x7ffffu + (magnitude >> kDropped & 1) >> kDropped) -
+                      (kLeastNormal - 1 << 23 - kDropped);
+        return rounded | (bits >> 31 << 7);
+    };
+    return static_cast<uint16_t>(code(low) | code(high) << 8);
+#endif
+}
+
 /// prmt.b32: four bytes of eight, as four nibbles say, each of which is 0 to 7; or 8 more for eight times the sign.
 DG_DEVICE uint32_t permute_bytes(uint32_t lower, uint32_t upper, uint32_t nibbles) {
     uint32_t bytes;

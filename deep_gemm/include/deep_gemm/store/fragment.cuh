@@ -6,6 +6,7 @@
 #include <deep_gemm/mma/fragment_16x8.cuh>
 #include <deep_gemm/ptx/control.cuh>
 #include <deep_gemm/ptx/memory.cuh>
+#include <deep_gemm/store/quad.cuh>
 #include <deep_gemm/tile/scheduler.cuh>
 
 namespace deep_gemm {
@@ -134,6 +135,44 @@ struct Fragment {
             visit(i, row + (c.swap_ab ? Fragment16x8::col_step(i) : Fragment16x8::row_step(i)));
     }
 
+    /// visit(register, its column of D).
+    template <typename Visit>
+    DG_DEVICE void for_each_col(const Visit& visit) const {
+#pragma unroll
+        for (int32_t i = 0; i < kValues; ++i)
+            visit(i, col + (c.swap_ab ? Fragment16x8::row_step(i) : Fragment16x8::col_step(i)));
+    }
+
+    /// Runs of `kCols` columns of a row of D that this thread has some of, and the one that a register is of.
+    template <int32_t kCols>
+    static constexpr int32_t kRuns = c.held_cols() / kCols * 2;
+    template <int32_t kCols>
+    static DG_DEVICE constexpr int32_t run(int32_t i) {
+        static_assert(!c.swap_ab && c.held_cols() % kCols == 0, "a warp has all columns of a run");
+        return Fragment16x8::group(i) * Fragment16x8::kCols / kCols * 2 + Fragment16x8::half(i);
+    }
+
+    /// What all threads that have some of a run found of it, `of_runs`, to each of them.
+    template <int32_t kCols, typename Combine>
+    static DG_DEVICE void reduce_along(float (&of_runs)[kRuns<kCols>], const Combine& combine) {
+#pragma unroll
+        for (float& of_run : of_runs)
+#pragma unroll
+            for (int32_t distance = 1; distance < Fragment16x8::kCols / 2; distance *= 2)
+                of_run = combine(of_run, __shfl_xor_sync(0xffffffff, of_run, distance));
+    }
+
+    /// visit(run, its row, its first column) of those inside that this thread speaks for.
+    template <int32_t kCols, typename Visit>
+    DG_DEVICE void for_each_run(const Visit& visit) const {
+        if (threadIdx.x % 32 % 4 != 0) return;
+#pragma unroll
+        for (int32_t i = 0; i < kRuns<kCols>; ++i) {
+            const int32_t y = row + i % 2 * Fragment16x8::kHalfRows, x = col + i / 2 * kCols;
+            if (y < m_end && x < n_end) visit(i, y, x);
+        }
+    }
+
     /// visit(register) where `marks` (PaddingRowsOf) has its row. This warp has some of the tile's rows, from `first`
     /// on, or a part of all.
     template <typename Marks, typename Visit>
@@ -176,6 +215,48 @@ private:
     }
 };
 
+/// Whether a tile's rows of bytes are written 16 at a time.
+constexpr bool stores_byte_quads(const GemmConfig& c) {
+    return bits(c.output) == 8 && !c.swap_ab && !c.heads.any() && c.held_cols() % kByteQuadCols == 0;
+}
+
+/// And D's rows lie so, all 16 inside or none.
+template <GemmConfig c>
+DG_DEVICE bool has_byte_quads(const Fragment<c>& at, const GemmParams& params) {
+    return ((params.d_stride | params.d_group_stride | at.n_end) % 16) == 0 &&
+           reinterpret_cast<uint64_t>(params.d_data) % 16 == 0;
+}
+
+/// Of 64 columns of a row each of four lanes has two of every eight, and stores 16 that follow each other.
+template <GemmConfig c>
+DG_DEVICE void store_byte_quads(const Results<c>& results, const Fragment<c>& at, const GemmParams& params) {
+    const int32_t lane = threadIdx.x % kQuad, first_col = at.col - Fragment16x8::col(lane) + lane * 16;
+    auto* data =
+        static_cast<uint8_t*>(params.d_data) + at.group * params.d_group_stride + at.row * params.d_stride + first_col;
+#pragma unroll
+    for (int32_t along = 0; along < c.held_cols(); along += kByteQuadCols)
+#pragma unroll
+        for (int32_t half = 0; half < 2; ++half) {
+            uint32_t words[kQuad];  // two pairs of neighbours, eight columns apart
+#pragma unroll
+            for (int32_t i = 0; i < kQuad; ++i) {
+                const int32_t low = Fragment16x8::pair(along / Fragment16x8::kCols + 2 * i, half),
+                              high = low + Fragment16x8::kRegisters;
+                words[i] = Pack<c.output>::pack(results[low], results[low + 1]) |
+                           Pack<c.output>::pack(results[high], results[high + 1]) << 16;
+            }
+            exchange_in_quad(words);
+            const int32_t down = half * Fragment16x8::kHalfRows;
+            constexpr uint32_t kLow = 0x5410, kHigh = 0x7632;  // halves of two words
+            if (at.row + down < at.m_end && first_col + along < at.n_end)
+                *reinterpret_cast<uint4*>(data + down * params.d_stride + along) =
+                    make_uint4(ptx::permute_bytes(words[0], words[1], kLow),
+                               ptx::permute_bytes(words[2], words[3], kLow),
+                               ptx::permute_bytes(words[0], words[1], kHigh),
+                               ptx::permute_bytes(words[2], words[3], kHigh));
+        }
+}
+
 /// Registers to global memory, in place of what is there or added to it.
 template <GemmConfig c>
 DG_DEVICE void store_direct(const Results<c>& total, const Fragment<c>& at, const GemmParams& params) {
@@ -184,6 +265,8 @@ DG_DEVICE void store_direct(const Results<c>& total, const Fragment<c>& at, cons
     static_assert(!kAdd || c.output == Element::fp32, "only FP32 is added in place: 16 bits would be rounded twice");
     static_assert(!has_expert_runs(c) || c.tile_m() <= 2 * kRunRows, "another expert's rows would be written");
     auto* data = static_cast<Stored*>(params.d_data);
+    if constexpr (stores_byte_quads(c))
+        if (has_byte_quads<c>(at, params)) return store_byte_quads<c>(total, at, params);
     // Two loops: with the question inside, NVVM (CUDA 13.0) left one of 64 pairs rolled, and the sums in local memory.
     if (!c.swap_ab && at.has_pairs(data, params.d_stride, params.d_group_stride))
         at.for_each_pair(data, params.d_stride, params.d_group_stride,

@@ -92,6 +92,10 @@ private:
             else
                 line[col] = 0;
         }
+        if constexpr (epilogue::Quantise::wanted(c))
+            epilogue::Quantise::fill_row<c>(static_cast<const ParamsFor<c>&>(params_)
+                                                .steps.template of<epilogue::Quantise>(),
+                                            static_cast<int32_t>(row), n);
     }
 
     const GemmParams& params_;

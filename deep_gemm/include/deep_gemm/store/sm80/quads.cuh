@@ -6,27 +6,9 @@
 
 namespace deep_gemm {
 
-inline constexpr int32_t kQuad = 4;  // lanes, and groups of 8 columns
-
 /// Whether a tile's rows are written so: straight tiles without heads, of enough columns.
 constexpr bool stores_quads(const GemmConfig& c) {
     return bits(c.output) == 16 && !c.swap_ab && !c.heads.any() && c.held_cols() % (kQuad * Fragment16x8::kCols) == 0;
-}
-
-/// Of four lanes that have words[i], what each has of word number `lane`: a transposition.
-DG_DEVICE void exchange_in_quad(uint32_t (&words)[kQuad]) {
-    const int32_t lane = threadIdx.x % kQuad;
-#pragma unroll
-    for (int32_t distance = 1; distance < kQuad; distance *= 2) {
-        const bool upper = (lane & distance) != 0;
-#pragma unroll
-        for (int32_t i = 0; i < kQuad; ++i) {
-            if (i & distance) continue;
-            uint32_t &low = words[i], &high = words[i + distance];
-            const uint32_t other = __shfl_xor_sync(0xffffffff, upper ? low : high, distance);
-            (upper ? low : high) = other;
-        }
-    }
 }
 
 /// Whether D's rows lie so that 16 bytes of each are written at once, all inside or none.

@@ -1,0 +1,63 @@
+#include "checks_quantised.hpp"
+
+#include "../call/dtypes.hpp"
+#include "../call/overlap.hpp"
+
+namespace deep_gemm {
+namespace {
+
+constexpr const char* kName = "d's scales";
+
+/// Told by their dtype, and words by how many there are: where one for 32 columns and one for 128 make as many words,
+/// they are for 128.
+Scaling output_scaling(const TensorView& scales, int64_t columns, int64_t found) {
+    const Element element = element_of(scales.dtype());
+    require_type(element == Element::fp32 || element == Element::s32, kName,
+                 " must be float32 or int32 (packed UE8M0 exponents), got ", describe(scales.dtype()));
+    const auto count = [&](const Scaling& scaling) { return (columns + entry_k(scaling) - 1) / entry_k(scaling); };
+    if (element == Element::fp32) {
+        require(found == count(kRowScales), kName, " must be one float32 per row and 128 columns, ", count(kRowScales),
+                " of a row where d has ", columns, " columns, got ", found,
+                found == 1 ? ": one for a whole row cannot be found by tiles, which deep_gemm.quantize.fp8 does"
+                           : "");
+        return kRowScales;
+    }
+    for (const Scaling& scaling : {kExponents128, kExponents32})
+        if (found == count(scaling)) return scaling;
+    fail(ErrorKind::value, kName, " must be int32 of four exponents each, for 128 columns (", count(kExponents128),
+         " of a row where d has ", columns, " columns) or for 32 (", count(kExponents32), "), got ", found);
+}
+
+}  // namespace
+
+void check_output_scales(GemmCall& call, const OutputArgument& d, const Axes& axes) {
+    Problem& p = call.problem;
+    if (!d.scales) return;
+    const TensorView& given = *d.scales;
+    require(p.arch == Arch::sm90, "d must come without scales on ", call.runs_on->facts().target, " for now: only Hopper's kernels find them");
+    require(!p.b.packed(), "d must come without scales beside packed weights for now");
+    require_device(given, kName, call.device, "a");
+    const Matrix s = matrix_of(given, kName, axes, "of d's shape, with its scales in the place of columns");
+    require(s.groups == call.d.groups && s.rows == call.d.rows, kName, " must have d's rows, got shape ",
+            describe_shape(given), " beside ", describe_shape(d.data));
+    p.output_scaling = output_scaling(given, call.d.cols, s.cols);
+    const int64_t step = kTmaAlignment / 4;
+    require((s.row_stride == 1 || s.rows <= 1) && (s.cols <= 1 || (s.col_stride >= s.rows && s.col_stride % step == 0)) &&
+                (s.groups <= 1 || s.group_stride % step == 0) &&
+                reinterpret_cast<uintptr_t>(s.data) % kTmaAlignment == 0,
+            kName, " must lie as get_mn_major_tma_aligned_tensor makes them, rows contiguous and columns at multiples of "
+            "16 bytes, got strides ", describe_strides(given));
+    require_apart(d.data, given, kName);
+    call.d_scales = {.data = s.data,
+                     .element = element_of(given.dtype()),
+                     .scaling = p.output_scaling,
+                     .groups = s.groups,
+                     .rows = s.rows,
+                     .k_scales = s.cols,
+                     .group_stride = s.groups <= 1 ? 0 : given.stride(axes.group),
+                     .row_stride = 1,
+                     .k_stride = s.cols <= 1 ? 0 : s.col_stride,
+                     .bytes = s.bytes};
+}
+
+}  // namespace deep_gemm

@@ -1,0 +1,166 @@
+// D of few bits: the largest magnitude of so many columns of a row says the scale that they share, what is stored is
+// over it, and the scale goes beside D, where the next product looks for A's: with rows contiguous. The last step.
+//
+// To the bit what deep_gemm.utils makes of the same values in FP32.
+#pragma once
+
+#include <deep_gemm/epilogue/step.cuh>
+#if defined(__CUDACC__)
+#include <deep_gemm/ptx/control.cuh>
+#include <deep_gemm/ptx/maximum.cuh>
+#endif
+
+namespace deep_gemm {
+
+/// Columns whose scales one entry of four bytes holds.
+constexpr int32_t entry_cols(const Scaling& scaling) { return entry_k(scaling); }
+
+/// The largest number of D's elements.
+constexpr float largest_of(Element element) { return element == Element::e4m3 ? 448.0f : 127.0f; }
+
+#if defined(__CUDACC__)
+/// Bits of a scale that multiplies by one: all of an entry.
+template <GemmConfig c>
+inline constexpr int32_t kUnitScales = c.output_scaling.type == Element::ue8m0 ? 0x7f7f7f7f : 0x3f800000;
+
+/// The scale of columns whose largest magnitude is known, and division by it.
+template <GemmConfig c>
+class OutputScale {
+public:
+    OutputScale() = default;
+    DG_DEVICE explicit OutputScale(float largest) {
+        // Or zeros would be divided by zero.
+        const float scale = __fdiv_rn(ptx::max_or_nan(largest, 1e-4f), largest_of(c.output));
+        if constexpr (kExponent) {  // rounded up; infinite and NaN become the largest one
+            const uint32_t exponent = min((__float_as_uint(scale) + 0x7fffffu) >> 23, 254u);
+            bits_ = exponent;
+            inverse_ = __uint_as_float(exponent == 254 ? 0x400000u : 254 - exponent << 23);
+        } else {
+            bits_ = __float_as_uint(scale);
+            inverse_ = __frcp_rn(scale);
+        }
+    }
+
+    /// As an entry of rows whose other columns are zeros has it; of exponents, which lie four to a word, the lowest.
+    DG_DEVICE uint32_t stored() const {
+        if constexpr (!kExponent) return bits_;
+        constexpr uint32_t kOfZeros = 105;  // 1e-4 / 448 rounded up is 2^-22
+        return bits_ | kOfZeros << 8 | kOfZeros << 16 | kOfZeros << 24;
+    }
+
+    /// The quotient rounded to FP32. Corrected twice, as division does, but without its cases: magnitudes are at most
+    /// those of the scale times 448, and of quotients below 2^-10 only the sign is stored.
+    DG_DEVICE float over(float value) const {
+        const float first = __fmul_rn(value, inverse_);
+        if constexpr (kExponent) return first;
+        const float scale = __uint_as_float(bits_), divisor = isinf(scale) ? 0.0f : scale;  // finite over it: 0
+        // Subtracted in this order, -0 stays -0.
+        const float second = __fmaf_rn(__fmaf_rn(divisor, first, -value), -inverse_, first);
+        return __fmaf_rn(__fmaf_rn(divisor, second, -value), -inverse_, second);
+    }
+
+private:
+    static constexpr bool kExponent = c.output_scaling.type == Element::ue8m0;
+    static DG_DEVICE bool isinf(float x) { return x == __uint_as_float(0x7f800000u); }
+
+    uint32_t bits_;
+    float inverse_;
+};
+#endif
+
+}  // namespace deep_gemm
+
+namespace deep_gemm::epilogue {
+
+struct Quantise {
+    struct Params {
+        void* scales;
+        int64_t group_stride, k_stride;  // entries of four bytes
+    };
+    static constexpr bool wanted(const GemmTask& task) { return task.output_scaling.any(); }
+
+#if defined(__CUDACC__)
+    template <GemmConfig c, typename Place, typename Padding>
+    static DG_DEVICE void apply(FinishedAt<c, Place>& values, const TileEnd<c, Place, Padding>& end,
+                                const Params& params) {
+        constexpr int32_t kCols = c.output_scaling.k, kRuns = Place::template kRuns<kCols>;
+        const Place& at = end.at;
+        clear_past_columns<c>(values, end);
+        float largest[kRuns];
+#pragma unroll
+        for (float& of_run : largest) of_run = 0;
+#pragma unroll
+        for (int32_t i = 0; i < Place::kValues; ++i) {
+            float& of_run = largest[Place::template run<kCols>(i)];
+            of_run = ptx::max_or_nan(of_run, fabsf(values[i]));
+        }
+        at.template reduce_along<kCols>(largest, [](float x, float y) { return ptx::max_or_nan(x, y); });
+        OutputScale<c> scales[kRuns];
+        uint32_t stored[kRuns];
+#pragma unroll
+        for (int32_t run = 0; run < kRuns; ++run) {
+            scales[run] = OutputScale<c>(largest[run]);
+            stored[run] = scales[run].stored();
+        }
+#pragma unroll
+        for (int32_t i = 0; i < Place::kValues; ++i)
+            values[i] = scales[Place::template run<kCols>(i)].over(values[i]);
+        for_each_padding<c>(end, [&](int32_t i) {
+            stored[Place::template run<kCols>(i)] = kUnitScales<c>;
+        });
+        at.template for_each_run<kCols>([&](int32_t run, int32_t row, int32_t col) {
+            store<c>(params, stored[run], at.group, row, col, at.n_end);
+        });
+    }
+
+    /// Of a row that has no tile: all its scales are one. One warp.
+    template <GemmConfig c>
+    static DG_DEVICE void fill_row(const Params& params, int32_t row, int32_t n_end) {
+        int32_t* const first = static_cast<int32_t*>(params.scales) + row;
+#pragma unroll 1
+        for (int32_t i = ptx::lane(); i * entry_cols(c.output_scaling) < n_end; i += 32)
+            first[i * params.k_stride] = kUnitScales<c>;
+    }
+
+private:
+    /// What lies there may be anything.
+    template <GemmConfig c, typename Values, typename End>
+    static DG_DEVICE void clear_past_columns(Values& values, const End& end) {
+        if ((c.swap_ab ? end.tile.row + c.tile.rows : end.tile.col + c.tile.cols) <= end.at.n_end) return;
+        end.at.for_each_col([&](int32_t i, int32_t col) { values[i] = col < end.at.n_end ? values[i] : 0; });
+    }
+
+    /// visit(i) of values in rows of padding, as ZeroPadding finds them.
+    template <GemmConfig c, typename End, typename Visit>
+    static DG_DEVICE void for_each_padding(const End& end, const Visit& visit) {
+        if constexpr (c.grouping == Grouping::m_psum) {
+            if ((c.swap_ab ? end.tile.col + c.tile.cols : end.tile.row + c.tile.rows) <= end.tile.m_end) return;
+            end.at.for_each_row([&](int32_t i, int32_t row) {
+                if (row >= end.tile.m_end) visit(i);
+            });
+        } else if constexpr (c.grouping == Grouping::m_contiguous) {
+            end.padding.for_each_value(end.at, end.tile, visit);
+        }
+    }
+
+    /// A scale; a row's last one with what its word has room for behind it.
+    template <GemmConfig c>
+    static DG_DEVICE void store(const Params& params, uint32_t bits, int32_t group, int32_t row, int32_t col,
+                                int32_t n_end) {
+        constexpr int32_t kCols = c.output_scaling.k, kEntry = entry_cols(c.output_scaling);
+        uint32_t* const entry = static_cast<uint32_t*>(params.scales) + group * params.group_stride +
+                                col / kEntry * params.k_stride + row;
+        if constexpr (c.output_scaling.type == Element::fp32) {
+            *entry = bits;
+        } else {
+            auto* const bytes = reinterpret_cast<uint8_t*>(entry);
+            const int32_t byte = col / kCols % kScalesPerWord;
+            bytes[byte] = static_cast<uint8_t>(bits);
+            if (col + kCols < n_end) return;
+            for (int32_t i = byte + 1; i < kScalesPerWord; ++i) bytes[i] = static_cast<uint8_t>(bits >> 8);
+        }
+    }
+#endif
+};
+
+}  // namespace deep_gemm::epilogue

@@ -1,0 +1,15 @@
+// Maxima of FP32 values.
+#pragma once
+
+#include <deep_gemm/types.cuh>
+
+namespace deep_gemm::ptx {
+
+/// max.NaN.f32: NaN where one of them is.
+DG_DEVICE float max_or_nan(float x, float y) {
+    float largest;
+    asm("max.NaN.f32 %0, %1, %2;" : "=f"(largest) : "f"(x), "f"(y));
+    return largest;
+}
+
+}  // namespace deep_gemm::ptx

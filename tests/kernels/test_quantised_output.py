@@ -1,0 +1,276 @@
+"""`d=(q, s)`: to the bit what deep_gemm.utils makes of the FP32 result of the same product."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import pytest
+import torch
+from devices import FEW, on_simulator
+from grouped_inputs import alignment_of
+from inputs import GuardedOutput, ceil_div, random_blocks, random_rows, random_values
+
+import deep_gemm
+from deep_gemm.epilogue import Alpha, Chain, RowScale
+from deep_gemm.utils import per_token_cast_to_fp8
+
+FP8 = torch.float8_e4m3fn
+K = 256
+SCALES = {"fp32": (torch.float32, 128, 1), "words of 128": (torch.int32, 128, 4), "words of 32": (torch.int32, 32, 4)}
+GROUPS, ALIGNMENT = 4, 64
+# Rows of experts: one, none, more than a block, a whole one; then a block of nothing but padding.
+COUNTS, ROWS = (1, 0, 70, 64), 320
+
+
+class QuantisedOutput:
+    """q and s as the next product takes them, with guards around both."""
+
+    def __init__(
+        self, shape: tuple[int, ...], scales: str, device: torch.device, row_stride: int | None = None
+    ) -> None:
+        *groups, rows, columns = shape
+        dtype, self.columns, per_entry = SCALES[scales]
+        entries = ceil_div(columns, self.columns * per_entry)
+        if columns <= 128:
+            self.columns = 128  # one word says nothing else
+        self.q = GuardedOutput(shape, FP8, device, row_stride)
+        self.s = GuardedOutput((*groups, entries, ceil_div(rows, 4) * 4), dtype, device)
+        self.words, self.rows = per_entry == 4, rows
+        self.pair = self.q.tensor, self.s.tensor[..., :rows].transpose(-1, -2)
+
+    def check(self, wanted: torch.Tensor, written: torch.Tensor, padding: torch.Tensor) -> None:
+        """`wanted` in FP32; masks of rows."""
+        self.q.check(complete=False)
+        self.s.check(complete=False)
+        q, s = self.pair
+        n = q.shape[-1]
+        packed = self.words
+        flat = wanted.reshape(-1, n)
+        cast_q, cast_s = per_token_cast_to_fp8(flat, use_ue8m0=packed, gran_k=self.columns, use_packed_ue8m0=packed)
+        one = 0x7F7F7F7F if packed else 1.0
+        cast_s = cast_s.view(*wanted.shape[:-1], -1)
+        cast_s[padding] = one
+        found, expected = q.view(torch.uint8), cast_q.view(wanted.shape).view(torch.uint8)
+        assert torch.equal(found[written], expected[written])
+        assert torch.equal(s[written], cast_s[written])
+        assert (found[~written] == 0xFF).all(), "rows that nobody asked for were written"
+        assert (s[~written].contiguous().view(torch.int32) == self.s.pattern).all()
+        behind = self.s.tensor[..., self.rows :].contiguous().view(torch.int32)
+        assert (behind == self.s.pattern).all(), "columns of scales were written behind their rows"
+
+
+@dataclass
+class Product:
+    shape: tuple[int, ...]
+    call: Callable[..., None]
+    written: torch.Tensor  # of rows
+    padding: torch.Tensor
+
+    def check(self, scales: str, device: torch.device, row_stride: int | None = None, **more: Any) -> None:
+        wide = torch.full(self.shape, float("nan"), device=device)
+        out = QuantisedOutput(self.shape, scales, device, row_stride)
+        self.call(wide, **more)
+        self.call(out.pair, **more)
+        assert wide[self.written].isfinite().all()
+        out.check(wide, self.written, self.padding)
+
+
+def operands(stem: str, device: torch.device, a: tuple[int, ...], b: tuple[int, ...]) -> tuple[Any, Any]:
+    if stem == "bf16":
+        return random_values(a, device, 1).bfloat16(), random_values(b, device, 2).bfloat16()
+    if stem == "int8":
+        codes = [(random_values(shape, device, shape[-2]) * 40).clamp(-128, 127).to(torch.int8) for shape in (a, b)]
+        return (codes[0], random_values(a[:-1], device, 3).abs()), (codes[1], random_values(b[:-1], device, 4).abs())
+    return tuple(random_rows(a, device, 1)), tuple(random_blocks(b, device, 2))
+
+
+def dense(stem: str, device: torch.device, m: int, n: int, k: int = K) -> Product:
+    a, b = operands(stem, device, (m, k), (n, k))
+    function = getattr(deep_gemm, f"{stem}_gemm_nt")
+    every = torch.ones(m, dtype=torch.bool, device=device)
+    return Product((m, n), lambda d, **more: function(a, b, d, **more), every, ~every)
+
+
+def of_experts(stem: str, grouping: str, device: torch.device, n: int, k: int = K) -> Product:
+    if grouping == "masked":
+        counts = torch.tensor(COUNTS, dtype=torch.int32, device=device)
+        a, b = operands(stem, device, (GROUPS, 96, k), (GROUPS, n, k))
+        function = getattr(deep_gemm, f"m_grouped_{stem}_gemm_nt_masked")
+        written = torch.arange(96, device=device) < counts[:, None]
+        return Product((GROUPS, 96, n), lambda d: function(a, b, d, counts, 32), written, torch.zeros_like(written))
+    a, b = operands(stem, device, (ROWS, k), (GROUPS, n, k))
+    experts = torch.full((ROWS,), -1, dtype=torch.int32, device=device)
+    ends, row = [], 0
+    for expert, count in enumerate(COUNTS):
+        experts[row : row + count] = expert
+        ends.append(row + count)
+        row += ceil_div(count, ALIGNMENT) * ALIGNMENT
+    psum = grouping == "psum"
+    layout = torch.tensor(ends, dtype=torch.int32, device=device) if psum else experts
+    written = torch.arange(ROWS, device=device) < (row if psum else ROWS)
+    function = getattr(deep_gemm, f"m_grouped_{stem}_gemm_nt_contiguous")
+    return Product((ROWS, n), lambda d: function(a, b, d, layout, use_psum_layout=psum), written, experts < 0)
+
+
+@pytest.fixture(autouse=True)
+def equal_sums() -> Iterator[None]:
+    """The same bits from all tiles."""
+    deep_gemm.set_batch_invariant(True)
+    yield
+    deep_gemm.set_batch_invariant(False)
+
+
+@pytest.mark.sampled(12)
+@pytest.mark.parametrize("device", FEW, indirect=True)
+@pytest.mark.parametrize("stem", ["fp8", "bf16", "int8"])
+@pytest.mark.parametrize("scales", SCALES)
+@pytest.mark.parametrize(("m", "n"), [(1, 8), (7, 120), (129, 136), (64, 264), (7, 640)])
+def test_dense(device, stem, scales, m, n) -> None:
+    dense(stem, device, m, n).check(scales, device)
+
+
+@pytest.mark.sampled(12)
+@pytest.mark.parametrize("device", FEW, indirect=True)
+@pytest.mark.parametrize("stem", ["fp8", "bf16", "int8"])
+@pytest.mark.parametrize("scales", SCALES)
+@pytest.mark.parametrize("grouping", ["contiguous", "psum", "masked"])
+def test_experts(device, stem, scales, grouping) -> None:
+    with alignment_of(ALIGNMENT):
+        of_experts(stem, grouping, device, 136).check(scales, device)
+
+
+@pytest.mark.parametrize("device", FEW, indirect=True)
+def test_rows_anywhere(device) -> None:
+    """Rows of q that start at no multiple of 16 bytes."""
+    dense("bf16", device, 20, 144).check("fp32", device, row_stride=147)
+
+
+@pytest.mark.parametrize("device", FEW, indirect=True)
+def test_behind_the_other_steps(device) -> None:
+    weights = random_values((40,), device, 3)
+    product = dense("fp8", device, 40, 136)
+    product.check("fp32", device, epilogue=Chain(Alpha(-0.3), RowScale(weights)))
+    # Rows of zeros, some of them negative: their scale is that of 1e-4.
+    product.check("words of 128", device, epilogue=RowScale(weights * 0))
+
+
+@pytest.mark.parametrize("device", FEW, indirect=True)
+@pytest.mark.parametrize("scales", ["fp32", "words of 32"])
+def test_infinite_and_nan(device, scales) -> None:
+    """The others of a row with an infinite one become zero, or the largest number; NaN stays NaN."""
+    a, b = torch.eye(16, 128, device=device).bfloat16(), torch.ones(136, 128, device=device).bfloat16()
+    b[3, 1], b[5, 2], b[7, 3], b[130, 4] = float("inf"), float("nan"), 3e38, -1e-3
+    a[1, 1] = 3e38
+    wide, out = torch.empty(16, 136, device=device), QuantisedOutput((16, 136), scales, device)
+    deep_gemm.bf16_gemm_nt(a[:, :8].contiguous(), b[:, :8].contiguous(), wide)
+    deep_gemm.bf16_gemm_nt(a[:, :8].contiguous(), b[:, :8].contiguous(), out.pair)
+    words = scales != "fp32"
+    q, s = per_token_cast_to_fp8(wide, use_ue8m0=words, gran_k=out.columns, use_packed_ue8m0=words)
+    assert wide.isinf().any()
+    assert wide.isnan().any()
+    assert torch.equal(out.pair[0].float().nan_to_num(nan=500), q.float().nan_to_num(nan=500))
+    assert torch.equal(out.pair[1].float().nan_to_num(nan=-1), s.float().nan_to_num(nan=-1))
+
+
+@pytest.mark.parametrize("device", on_simulator("any"), indirect=True)
+def test_what_the_next_product_takes(device) -> None:
+    """q and s as A, in place: the product of them is that of the cast of the FP32 result."""
+    first = dense("bf16", device, 24, 256)
+    wide, out = torch.empty(24, 256), QuantisedOutput((24, 256), "fp32", device)
+    first.call(wide)
+    first.call(out.pair)
+    weights = tuple(random_blocks((72, 256), device, 4))
+    d, wanted = torch.empty(24, 72), torch.empty(24, 72)
+    assert deep_gemm.get_mn_major_tma_aligned_tensor(out.pair[1]).data_ptr() == out.pair[1].data_ptr()
+    deep_gemm.fp8_gemm_nt(out.pair, weights, d)
+    deep_gemm.fp8_gemm_nt(per_token_cast_to_fp8(wide, use_ue8m0=False), weights, wanted)
+    assert torch.equal(d, wanted)
+
+
+@pytest.mark.parametrize("device", FEW, indirect=True)
+@pytest.mark.parametrize("scales", SCALES)
+def test_empty_k(device, scales) -> None:
+    dense("bf16", device, 9, 136, k=0).check(scales, device)
+    with alignment_of(ALIGNMENT):
+        for grouping in ("contiguous", "psum", "masked"):
+            of_experts("bf16", grouping, device, 136, k=0).check(scales, device)
+
+
+def test_forms(cpu) -> None:
+    """By deep_gemm.gemm, by another function's pair, by the operator, traced; a call that comes again."""
+    a, b = operands("fp8", cpu, (16, K), (136, K))
+    wanted = QuantisedOutput((16, 136), "fp32", cpu)
+    deep_gemm.fp8_gemm_nt(a, b, wanted.pair)
+
+    def by_operator(pair: Any) -> None:
+        torch.ops.deep_gemm_jit.fp8_gemm_nt(*a, *b, pair[0], d_scales=pair[1])
+
+    def again(pair: Any) -> None:
+        for _ in range(3):
+            pair[0].view(torch.uint8).zero_()
+            pair[1].zero_()
+            deep_gemm.fp8_gemm_nt(a, b, pair)
+
+    traced = torch.compile(lambda q, s: deep_gemm.fp8_gemm_nt(a, b, (q, s)), backend="eager", fullgraph=True)
+    for call in (
+        lambda pair: deep_gemm.gemm(a, b, pair),
+        by_operator,
+        again,
+        lambda pair: traced(*pair),
+        lambda pair: deep_gemm.fp8_gemm_nt(a, b, list(pair)),
+    ):
+        out = QuantisedOutput((16, 136), "fp32", cpu)
+        versions = [tensor._version for tensor in out.pair]
+        call(out.pair)
+        assert torch.equal(out.pair[0].view(torch.uint8), wanted.pair[0].view(torch.uint8))
+        assert torch.equal(out.pair[1], wanted.pair[1])
+        assert all(tensor._version > before for tensor, before in zip(out.pair, versions, strict=True))
+
+
+@pytest.fixture
+def cpu() -> torch.device:
+    return torch.device("cpu")
+
+
+def rejected(cpu: torch.device, kind: type[Exception], words: str, d: Any, **more: Any) -> None:
+    a, b = random_values((16, 64), cpu, 1).bfloat16(), random_values((256, 64), cpu, 2).bfloat16()
+    with pytest.raises(kind, match=words):
+        deep_gemm.bf16_gemm_nt(a, b, d, **more)
+
+
+def test_what_is_refused(cpu) -> None:
+    out = QuantisedOutput((16, 256), "fp32", cpu)
+    q, s = out.pair
+    rejected(cpu, TypeError, r"d must be float8_e4m3fn where it has scales, got bfloat16", (q.bfloat16(), s))
+    rejected(cpu, TypeError, r"float8_e4m3fn: give its scales too, d=\(q, s\)", q)
+    rejected(cpu, TypeError, r"d's scales must be float32 or int32 .*, got float16", (q, s.half()))
+    rejected(cpu, ValueError, r"one for a whole row .* deep_gemm\.quantize\.fp8", (q, s[:, :1]))
+    rejected(cpu, ValueError, r"one float32 per row and 128 columns, 2 of a row .*, got 3", (q, torch.ones(3, 16).T))
+    rejected(cpu, ValueError, r"for 128 columns \(1 .* or for 32 \(2\), got 3", (q, torch.ones(3, 16).int().T))
+    rejected(cpu, ValueError, r"d's scales must have d's rows", (q, torch.ones(2, 20).T))
+    rejected(cpu, ValueError, r"rows contiguous .* got strides \(2, 1\)", (q, torch.ones(16, 2)))
+    rejected(cpu, ValueError, r"c must be None where d has scales", (q, s), c=q)
+    rejected(
+        cpu, ValueError, r"d shares memory with d's scales", (q, q.view(torch.float32).view(-1)[:32].view(2, 16).T)
+    )
+    rejected(cpu, TypeError, r"d must be a tensor, or a pair \(tensor, scales\)", (q, s, s))
+    out.q.assert_untouched()
+    out.s.assert_untouched()
+
+
+def test_products_that_do_not_quantise(cpu) -> None:
+    out = QuantisedOutput((16, 128), "fp32", cpu)
+    layout = torch.tensor([64], dtype=torch.int32)
+    halves = torch.ones(64, 16).bfloat16(), torch.ones(64, 128).bfloat16()
+    with pytest.raises(TypeError, match="d must be a tensor, got"):
+        deep_gemm.k_grouped_bf16_gemm_tn_contiguous(*halves, out.pair, [64], layout)
+    heads = torch.ones(16, 2, 64).bfloat16(), torch.ones(2, 64, 64).bfloat16()
+    with pytest.raises(TypeError, match="d must be a tensor, got"):
+        deep_gemm.einsum("bhr,hdr->bhd", *heads, out.pair)
+    codes = torch.ones(128, 128, dtype=torch.int8)
+    weights = deep_gemm.pack_weights(codes, torch.ones(128), element="int4", activations="bf16")
+    with pytest.raises(ValueError, match="d must come without scales beside packed weights"):
+        deep_gemm.bf16_int4_gemm_nt(torch.ones(16, 128).bfloat16(), weights, out.pair)
+    out.q.assert_untouched()
