@@ -18,8 +18,7 @@ Scaling output_scaling(const TensorView& scales, int64_t columns, int64_t found)
     if (element == Element::fp32) {
         require(found == count(kRowScales), kName, " must be one float32 per row and 128 columns, ", count(kRowScales),
                 " of a row where d has ", columns, " columns, got ", found,
-                found == 1 ? ": one for a whole row cannot be found by tiles, which deep_gemm.quantize.fp8 does"
-                           : "");
+                found == 1 ? ": one for a whole row cannot be found by tiles, which deep_gemm.quantize.fp8 does" : "");
         return kRowScales;
     }
     for (const Scaling& scaling : {kExponents128, kExponents32})
@@ -34,7 +33,8 @@ void check_output_scales(GemmCall& call, const OutputArgument& d, const Axes& ax
     Problem& p = call.problem;
     if (!d.scales) return;
     const TensorView& given = *d.scales;
-    require(p.arch == Arch::sm90, "d must come without scales on ", call.runs_on->facts().target, " for now: only Hopper's kernels find them");
+    require(p.arch == Arch::sm90, "d must come without scales on ", call.runs_on->facts().target,
+            " for now: only Hopper's kernels find them");
     require(!p.b.packed(), "d must come without scales beside packed weights for now");
     require_device(given, kName, call.device, "a");
     const Matrix s = matrix_of(given, kName, axes, "of d's shape, with its scales in the place of columns");
@@ -42,11 +42,14 @@ void check_output_scales(GemmCall& call, const OutputArgument& d, const Axes& ax
             describe_shape(given), " beside ", describe_shape(d.data));
     p.output_scaling = output_scaling(given, call.d.cols, s.cols);
     const int64_t step = kTmaAlignment / 4;
-    require((s.row_stride == 1 || s.rows <= 1) && (s.cols <= 1 || (s.col_stride >= s.rows && s.col_stride % step == 0)) &&
+    require((s.row_stride == 1 || s.rows <= 1) &&
+                (s.cols <= 1 || (s.col_stride >= s.rows && s.col_stride % step == 0)) &&
                 (s.groups <= 1 || s.group_stride % step == 0) &&
                 reinterpret_cast<uintptr_t>(s.data) % kTmaAlignment == 0,
-            kName, " must lie as get_mn_major_tma_aligned_tensor makes them, rows contiguous and columns at multiples of "
-            "16 bytes, got strides ", describe_strides(given));
+            kName,
+            " must lie as get_mn_major_tma_aligned_tensor makes them, rows contiguous and columns at multiples of "
+            "16 bytes, got strides ",
+            describe_strides(given));
     require_apart(d.data, given, kName);
     call.d_scales = {.data = s.data,
                      .element = element_of(given.dtype()),

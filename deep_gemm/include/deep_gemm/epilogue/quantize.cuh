@@ -103,11 +103,8 @@ struct Quantise {
             stored[run] = scales[run].stored();
         }
 #pragma unroll
-        for (int32_t i = 0; i < Place::kValues; ++i)
-            values[i] = scales[Place::template run<kCols>(i)].over(values[i]);
-        for_each_padding<c>(end, [&](int32_t i) {
-            stored[Place::template run<kCols>(i)] = kUnitScales<c>;
-        });
+        for (int32_t i = 0; i < Place::kValues; ++i) values[i] = scales[Place::template run<kCols>(i)].over(values[i]);
+        for_each_padding<c>(end, [&](int32_t i) { stored[Place::template run<kCols>(i)] = kUnitScales<c>; });
         at.template for_each_run<kCols>([&](int32_t run, int32_t row, int32_t col) {
             store<c>(params, stored[run], at.group, row, col, at.n_end);
         });
@@ -148,8 +145,8 @@ private:
     static DG_DEVICE void store(const Params& params, uint32_t bits, int32_t group, int32_t row, int32_t col,
                                 int32_t n_end) {
         constexpr int32_t kCols = c.output_scaling.k, kEntry = entry_cols(c.output_scaling);
-        uint32_t* const entry = static_cast<uint32_t*>(params.scales) + group * params.group_stride +
-                                col / kEntry * params.k_stride + row;
+        uint32_t* const entry =
+            static_cast<uint32_t*>(params.scales) + group * params.group_stride + col / kEntry * params.k_stride + row;
         if constexpr (c.output_scaling.type == Element::fp32) {
             *entry = bits;
         } else {

@@ -35,17 +35,17 @@ DG_DEVICE uint16_t pack_e4m3(float low, float high) {
     return packed;
 #else
     const auto code = [](float value) {
-        constexpr uint32_t kDropped = 20;       // bits of FP32's mantissa beyond three
-        constexpr uint32_t kLeastNormal = 121;  // FP32's exponent of 2^-6
+        constexpr uint32_t kDropped = 20;     // bits of FP32's mantissa beyond three
+        constexpr uint32_t kMinNormal = 121;  // FP32's exponent of 2^-6
         const uint32_t bits = __float_as_uint(value), magnitude = bits & 0x7fffffffu;
         uint32_t rounded;
         if (magnitude > 0x7f800000u)
             return 0x7fu;
-        else if (magnitude < kLeastNormal << 23)  // added to 2^14, whose last bit is 2^-9: rounded as FP32 does
+        else if (magnitude < kMinNormal << 23)  // added to 2^14, whose last bit is 2^-9: rounded as FP32 does
             rounded = __float_as_uint(__fadd_rn(__uint_as_float(magnitude), 16384.0f)) & 0xfu;
         else
             rounded = (min(magnitude, 0x43e00000u) + 0x7ffffu + (magnitude >> kDropped & 1) >> kDropped) -
-                      (kLeastNormal - 1 << 23 - kDropped);
+                      (kMinNormal - 1 << 23 - kDropped);
         return rounded | (bits >> 31 << 7);
     };
     return static_cast<uint16_t>(code(low) | code(high) << 8);

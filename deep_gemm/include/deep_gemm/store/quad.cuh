@@ -5,7 +5,7 @@
 
 namespace deep_gemm {
 
-inline constexpr int32_t kQuad = 4;          // lanes, and groups of 8 columns
+inline constexpr int32_t kQuad = 4;           // lanes, and groups of 8 columns
 inline constexpr int32_t kByteQuadCols = 64;  // of a byte each, of which a lane stores 16
 
 /// Of four lanes that have words[i], what each has of word number `lane`: a transposition.
