@@ -637,3 +637,17 @@ def prenorm_gemm(a: Tensor, b: Tensor, d: Tensor, squares: Tensor, /) -> None:
 
 def prenorm_splits(a: Tensor, b: Tensor, /) -> int:
     """In how many splits a call without any is best made: 1 where clusters divide K."""
+
+# csrc/quantize_api.cpp
+
+def quantize(
+    x: Tensor,
+    layout: Tensor | None,
+    row_scale: Tensor | None,
+    s: Tensor,
+    q: Tensor,
+    zeros: Tensor | None,
+    options: Sequence[int],
+    /,
+) -> bool:
+    """x [M, K] or [G, M, K], or with gates [.., 2 K] -> codes q and scales s. Options: csrc/quantize/call.hpp."""

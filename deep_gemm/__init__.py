@@ -2,7 +2,7 @@
 
 from typing import Any as _Any
 
-from . import _fallback, _requirements, epilogue, jit, simulator, testing, utils  # noqa: F401
+from . import _fallback, _requirements, epilogue, jit, quantize, simulator, testing, utils  # noqa: F401
 from ._gemm import Batched, Contiguous, KGroups, Masked, gemm
 from ._precompile import precompile
 from ._version import __version__
@@ -255,6 +255,7 @@ __all__ = [
     "per_token_cast_to_int8",
     "per_token_cast_to_nvfp4",
     "precompile",
+    "quantize",
     "quantize_to_int4",
     "quantize_to_mxfp4",
     "set_batch_invariant",

@@ -39,6 +39,7 @@ BORROWING = (
     "packed_gemm",
     "packed_m_grouped_gemm_contiguous",
     "packed_m_grouped_gemm_masked",
+    "quantize",
 )
 WRITTEN = 4  # the place of D among their arguments
 

@@ -98,6 +98,8 @@ private:
     std::array<Dimension, kMaxDimensions> dimensions_ = {};
 };
 
+}  // namespace
+
 bool share_memory(const TensorView& x, const TensorView& y) {
     const int64_t x_bytes = static_cast<int64_t>(extent_bytes(x)), y_bytes = static_cast<int64_t>(extent_bytes(y));
     const int64_t x_begin = reinterpret_cast<int64_t>(x.data()), y_begin = reinterpret_cast<int64_t>(y.data());
@@ -105,8 +107,6 @@ bool share_memory(const TensorView& x, const TensorView& y) {
         return false;
     return ByteRuns(x).overlap(ByteRuns(y));
 }
-
-}  // namespace
 
 void require_apart(const TensorView& d, const TensorView& other, const char* name) {
     require(!share_memory(d, other), "d shares memory with ", name,

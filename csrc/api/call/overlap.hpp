@@ -8,6 +8,8 @@
 
 namespace deep_gemm {
 
+bool share_memory(const TensorView& x, const TensorView& y);
+
 /// D is written while the others are read.
 void require_apart(const TensorView& d, const TensorView& other, const char* name);
 

@@ -1,0 +1,163 @@
+#include <bit>
+
+#include "../api/call/call_settings.hpp"
+#include "../api/call/dtypes.hpp"
+#include "../api/call/overlap.hpp"
+#include "call.hpp"
+
+namespace deep_gemm {
+namespace {
+
+template <typename Enum>
+Enum choice(int64_t number, Enum last, const char* what) {
+    require(number >= 0 && number <= static_cast<int64_t>(last), "unknown ", what, " ", number);
+    return static_cast<Enum>(number);
+}
+
+float float_of(int64_t bits) { return std::bit_cast<float>(static_cast<uint32_t>(bits)); }
+
+bool at_multiples(const Matrix& m, int64_t element_bytes, int64_t alignment) {
+    return reinterpret_cast<uintptr_t>(m.data) % alignment == 0 && m.row_stride * element_bytes % alignment == 0 &&
+           m.group_stride * element_bytes % alignment == 0;
+}
+
+Matrix input_of(const TensorView& x, Element element, int32_t gates) {
+    require_type(element == Element::bf16 || element == Element::fp16 || element == Element::fp32,
+                 "x must be bfloat16, float16 or float32, got ", describe(x.dtype()));
+    require(x.ndim() == 2 || x.ndim() == 3, "x must be [M, K] or [G, M, K], got shape ", describe_shape(x));
+    Matrix m = matrix_of(x, "x", x.ndim() == 3, "[M, K]");
+    require(m.col_stride == 1 || m.cols == 0, "x must have K contiguous, got strides ", describe_strides(x));
+    require(m.cols % gates == 0, "x must have as many gates as ups, got ", m.cols, " columns");
+    return m;
+}
+
+/// A result [M, columns], or [G, M, columns].
+Matrix output_of(const TensorView& tensor, const char* name, const TensorView& x, int64_t columns) {
+    bool right = tensor.ndim() == x.ndim() && tensor.size(x.ndim() - 1) == columns;
+    for (int i = 0; right && i < x.ndim() - 1; ++i) right = tensor.size(i) == x.size(i);
+    require(right, name, " must have the rows of x ", describe_shape(x), " and ", columns, " columns, got shape ",
+            describe_shape(tensor));
+    return matrix_of(tensor, name, x.ndim() == 3, "[M, columns]");
+}
+
+/// A number for each row: [M], or [G, M]. As a matrix of one column.
+Matrix numbers_of_rows(const TensorView& tensor, const char* name, const TensorView& x) {
+    bool right = tensor.ndim() == x.ndim() - 1;
+    for (int i = 0; right && i < tensor.ndim(); ++i) right = tensor.size(i) == x.size(i);
+    require(right, name, " must have a number for each row of x ", describe_shape(x), ", got shape ",
+            describe_shape(tensor));
+    const bool grouped = x.ndim() == 3;
+    Matrix m{.data = tensor.data(),
+             .groups = grouped ? tensor.size(0) : 1,
+             .rows = tensor.size(grouped),
+             .cols = 1,
+             .group_stride = grouped ? tensor.stride(0) : 0,
+             .row_stride = tensor.stride(grouped),
+             .bytes = extent_bytes(tensor)};
+    return m;
+}
+
+/// Elements that are written must each have a place of their own.
+void require_places(const TensorView& tensor, const char* name) {
+    for (int i = 0; i < tensor.ndim(); ++i)
+        require(tensor.size(i) <= 1 || tensor.stride(i) > 0, name, " must have positive strides, got ",
+                describe_strides(tensor));
+}
+
+/// What is written while others are read, or written in another order.
+void require_own_memory(const TensorView& written, const char* name, const TensorView& other, const char* other_name) {
+    require(!share_memory(written, other), name, " must have memory of its own, but shares it with ", other_name);
+}
+
+void check_layout(const QuantizeTensors& t, const QuantizeOptions& o, DeviceId device, const Matrix& x) {
+    if (o.layout == RowLayout::all) return;
+    require(t.layout.has_value(), "a grouping must have a tensor that says which rows exist");
+    const TensorView& layout = *t.layout;
+    const bool masked = o.layout == RowLayout::masked, psum = o.layout == RowLayout::psum;
+    const char* const name = masked ? "counts" : "layout";
+    require_type(is_int32(layout.dtype()), name, " must be int32, got ", describe(layout.dtype()));
+    require_device(layout, name, device, "x");
+    require(t.x.ndim() == (masked ? 3 : 2), "x must be ", masked ? "[G, max_m, K]" : "[M, K]",
+            " with this grouping, got shape ", describe_shape(t.x));
+    require(layout.ndim() == 1 && (layout.size(0) <= 1 || layout.stride(0) == 1), name,
+            " must have one dimension and no gaps, got shape ", describe_shape(layout), " and strides ",
+            describe_strides(layout));
+    const int64_t wanted = masked ? x.groups : x.rows;
+    require(psum || layout.size(0) == wanted, name, " must have ", wanted, masked ? " experts" : " rows",
+            " as x has, got ", layout.size(0));
+}
+
+}  // namespace
+
+QuantizeOptions::QuantizeOptions(const ffi::Integers& n) {
+    require(n.size() == 11, "options must be 11 numbers, got ", n.size());
+    output = choice(n[0], Element::e2m1r, "element"), share = choice(n[1], ScaleShare::block, "share of a scale");
+    group = to_int32(n[2], "group"), scales = choice(n[3], ScaleForm::exponents, "form of scales");
+    gate = choice(n[4], Gate::geglu, "gate"), interleaved = n[5] != 0;
+    layout = choice(n[6], RowLayout::masked, "layout of rows"), expected_m = to_int32(n[7], "expected_m");
+    limit = float_of(n[8]), alpha = float_of(n[9]), up_shift = float_of(n[10]);
+}
+
+QuantizeCall check_quantize(const QuantizeTensors& t, const QuantizeOptions& o) {
+    QuantizeCall call{.device = device_id_of(t.x, "x"), .config = {}, .params = {}, .extents = {}};
+    QuantizeConfig& c = call.config;
+    c.input = element_of(t.x.dtype()), c.output = o.output, c.share = o.share, c.group = o.group, c.scales = o.scales;
+    c.gate = o.gate, c.interleaved = o.interleaved, c.layout = o.layout;
+    c.row_scale = t.row_scale.has_value(), c.zeros = t.zeros.has_value();
+
+    const Matrix x = input_of(t.x, c.input, c.gates());
+    const int64_t k = x.cols / c.gates();
+    require_type(element_of(t.q.dtype()) == c.output, "q must be ", dtype_name(c.output), ", got ",
+                 describe(t.q.dtype()));
+    require_device(t.q, "q", call.device, "x"), require_device(t.s, "s", call.device, "x");
+    const Matrix q = output_of(t.q, "q", t.x, k);
+    require(q.col_stride == 1 || q.cols == 0, "q must have K contiguous, got strides ", describe_strides(t.q));
+    const bool packed = c.scales == ScaleForm::exponents;
+    require_type(packed ? is_int32(t.s.dtype()) : element_of(t.s.dtype()) == Element::fp32, "s must be ",
+                 packed ? "int32 (packed exponents)" : "float32", ", got ", describe(t.s.dtype()));
+    Matrix s;
+    if (c.share == ScaleShare::k_group) {
+        const int64_t groups = (k + c.group - 1) / c.group;
+        s = output_of(t.s, "s", t.x, packed ? (groups + kScalesPerWord - 1) / kScalesPerWord : groups);
+    } else {
+        s = numbers_of_rows(t.s, "s", t.x);
+    }
+    require_places(t.q, "q"), require_places(t.s, "s");
+    require_own_memory(t.q, "q", t.x, "x"), require_own_memory(t.s, "s", t.x, "x");
+    require_own_memory(t.q, "q", t.s, "s");
+    check_layout(t, o, call.device, x);
+
+    QuantizeParams& p = call.params;
+    p.x = reinterpret_cast<const uint8_t*>(x.data), p.q = reinterpret_cast<uint8_t*>(q.data);
+    p.s = reinterpret_cast<uint8_t*>(s.data);
+    p.x_group_stride = x.group_stride, p.x_row_stride = x.row_stride;
+    p.q_group_stride = q.group_stride, p.q_row_stride = q.row_stride;
+    p.s_group_stride = s.group_stride, p.s_row_stride = s.row_stride, p.s_k_stride = s.col_stride;
+    p.rows = to_int32(x.rows, "M"), p.k = to_int32(k, "K");
+    p.limit = o.limit, p.alpha = o.alpha, p.up_shift = o.up_shift;
+    p.alignment = CallSettings::m_alignment().load(std::memory_order_relaxed);
+    call.matrices = x.groups;
+    call.likely_rows = c.layout == RowLayout::masked ? std::min<int64_t>(o.expected_m, x.rows) : x.rows;
+    call.extents = {Extent{x.data, x.bytes, "x", false}, {q.data, q.bytes, "q", true}, {s.data, s.bytes, "s", true}};
+    if (t.layout) {
+        p.layout = reinterpret_cast<const int32_t*>(t.layout->data());
+        p.num_experts = to_int32(t.layout->size(0), "the number of experts");
+        call.extents[3] = {t.layout->data(), extent_bytes(*t.layout), "layout", false};
+    }
+    if (t.row_scale) {
+        require_type(element_of(t.row_scale->dtype()) == Element::fp32, "row_scale must be float32, got ",
+                     describe(t.row_scale->dtype()));
+        require_device(*t.row_scale, "row_scale", call.device, "x");
+        const Matrix scale = numbers_of_rows(*t.row_scale, "row_scale", t.x);
+        require_own_memory(t.q, "q", *t.row_scale, "row_scale");
+        require_own_memory(t.s, "s", *t.row_scale, "row_scale");
+        p.row_scale = reinterpret_cast<const float*>(scale.data);
+        p.row_scale_group_stride = scale.group_stride, p.row_scale_stride = scale.row_stride;
+        call.extents[4] = {scale.data, scale.bytes, "row_scale", false};
+    }
+    const int64_t x_bytes = bits(c.input) / 8;
+    c.wide = k % kPieceK == 0 && at_multiples(x, x_bytes, 16) && at_multiples(q, 1, kPieceK);
+    return call;
+}
+
+}  // namespace deep_gemm

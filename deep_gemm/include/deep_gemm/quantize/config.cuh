@@ -1,0 +1,68 @@
+// Configs and the argument of the kernels that quantise, and the launch numbers that host and device share.
+#pragma once
+
+#include <deep_gemm/format.cuh>
+
+namespace deep_gemm {
+
+inline constexpr int32_t kQuantizeWarps = 4, kQuantizeThreads = kQuantizeWarps * 32;
+inline constexpr int32_t kPieceK = 8;                   // neighbours that a thread reads, and quantises, at once
+inline constexpr int32_t kWarpK = 32 * kPieceK;         // of K that a warp has
+inline constexpr int32_t kRowPieces = 4;                // of a thread where a whole row shares a scale
+inline constexpr int32_t kMaxTileRows = 8;              // rows that a warp has, of which alignments are multiples
+inline constexpr int32_t kBlockThreads = 256;           // where a block of rows and columns shares a scale
+inline constexpr int32_t kBlockRows = 128, kBlockK = 128;
+
+/// What shares a scale.
+enum class ScaleShare : int32_t { k_group, row, block };
+
+/// What becomes of a scale: FP32, rounded up to a power of two or not, or a byte that is its exponent.
+enum class ScaleForm : int32_t { fp32, ue8m0, exponents };
+
+/// What is made of gate and up before it is quantised.
+enum class Gate : int32_t { none, swiglu, geglu };
+
+/// How it is known which rows exist.
+enum class RowLayout : int32_t { all, contiguous, psum, masked };
+
+struct QuantizeConfig {
+    Element input = Element::bf16;
+    Element output = Element::e4m3;
+    ScaleShare share = ScaleShare::k_group;
+    int32_t group = 128;          // of K, where groups of K share
+    int32_t rows = 1;             // of a warp's tile; 1, 2, 4 or 8
+    int32_t threads = kQuantizeThreads;
+    ScaleForm scales = ScaleForm::fp32;
+    Gate gate = Gate::none;
+    bool interleaved = false;     // gate, up, gate, up; else all gates before all ups
+    bool row_scale = false;
+    bool zeros = false;           // values are scale * (code - zero)
+    bool wide = true;             // rows of x and q lie so that 8 elements are read and written at once
+    RowLayout layout = RowLayout::all;
+
+    constexpr bool operator==(const QuantizeConfig&) const = default;
+    constexpr int32_t group_lanes() const { return group / kPieceK; }
+    constexpr int32_t gates() const { return gate == Gate::none ? 1 : 2; }
+};
+
+/// x [groups][rows][k], or twice k where it has gates, -> codes and scales. Strides are of elements, q's of bytes.
+struct QuantizeParams {
+    const uint8_t* x;
+    uint8_t* q;
+    uint8_t* s;
+    int32_t* zeros;          // [rows], or null
+    const float* row_scale;  // or null
+    const int32_t* layout;   // of rows; or null
+    int64_t x_group_stride, x_row_stride, q_group_stride, q_row_stride;
+    int64_t s_group_stride, s_row_stride, s_k_stride;  // of words where exponents are packed, four a word
+    int64_t row_scale_group_stride, row_scale_stride;
+    float limit, alpha, up_shift;  // of a gate; an infinite limit is none
+    int32_t rows, k;
+    int32_t k_units;      // a warp's width of K, or blocks, along K
+    int32_t row_tiles;    // tiles of rows that are launched; masked rows beyond them are walked to
+    int32_t tiles;        // all that are launched
+    int32_t num_experts;  // of psum
+    int32_t alignment;    // that experts of psum begin at multiples of
+};
+
+}  // namespace deep_gemm

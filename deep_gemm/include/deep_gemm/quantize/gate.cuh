@@ -1,0 +1,36 @@
+// Gated activations in FP32.
+#pragma once
+
+#include <deep_gemm/ptx/float.cuh>
+#include <deep_gemm/quantize/config.cuh>
+
+namespace deep_gemm {
+
+/// 1 / (1 + e^-x): no tanh, whose sum with 1 cancels. The reciprocal within 1 ulp, without the branches of a division: of
+/// a quarter, so that neither it nor the reciprocal is subnormal, and with one step of Newton's. Of an infinite e^-x the
+/// step's NaN is dropped, and it is 0.
+DG_DEVICE float sigmoid_of(float x) {
+    constexpr float kQuarter = 0.25f;
+    const float quarter = __fmul_rn(kQuarter, __fadd_rn(1.0f, expf(-x))), first = ptx::reciprocal_approx(quarter);
+    const float error = fminf(__fmaf_rn(-quarter, first, 1.0f), 1.0f);
+    return __fmul_rn(kQuarter, __fmaf_rn(error, first, first));
+}
+
+/// What lies beyond a limit is cut off; NaN stays NaN.
+DG_DEVICE float within(float value, float limit) { return ptx::max_nan(ptx::min_nan(value, limit), -limit); }
+
+template <Gate kGate>
+DG_DEVICE float gated(float gate, float up, const QuantizeParams& params) {
+    if constexpr (kGate == Gate::swiglu) {
+        gate = ptx::min_nan(gate, params.limit);
+        const float factor = __fadd_rn(within(up, params.limit), params.up_shift);
+        return __fmul_rn(__fmul_rn(gate, sigmoid_of(__fmul_rn(params.alpha, gate))), factor);
+    } else {
+        // (1 + tanh(z)) / 2 is the sigmoid of 2 z.
+        constexpr float kTwiceRoot = 1.5957691216057308f, kCubic = 0.044715f;
+        const float cubic = __fmul_rn(__fmul_rn(gate, gate), gate);
+        return __fmul_rn(__fmul_rn(gate, sigmoid_of(__fmul_rn(kTwiceRoot, __fmaf_rn(kCubic, cubic, gate)))), up);
+    }
+}
+
+}  // namespace deep_gemm

@@ -1,0 +1,80 @@
+// From the largest magnitude of values that share a scale to the scale, and what divides by it.
+#pragma once
+
+#include <deep_gemm/ptx/float.cuh>
+#include <deep_gemm/quantize/config.cuh>
+
+namespace deep_gemm {
+
+/// The largest magnitude that codes stand for.
+constexpr float largest_of(Element element) {
+    return element == Element::e4m3 ? 448.0f : element == Element::s8 ? 127.0f : 6.0f;
+}
+
+/// A power of two that UE8M0 can hold, not below a positive number: as utils.ceil_to_ue8m0.
+DG_DEVICE float ceil_to_ue8m0(float value) {
+    const uint32_t bits = __float_as_uint(value) & 0x7fffffffu;
+    const uint32_t exponent = (bits >> 23) + ((bits & 0x7fffffu) != 0);
+    return __uint_as_float(min(max(exponent, 1u), 254u) << 23);
+}
+
+template <QuantizeConfig c>
+DG_DEVICE float scale_of(float amax) {
+    constexpr float kSmallestAmax = 1e-4f;
+    const float scale = __fdiv_rn(ptx::max_nan(amax, kSmallestAmax), largest_of(c.output));
+    return c.scales == ScaleForm::fp32 ? scale : ceil_to_ue8m0(scale);
+}
+
+/// Divides by a scale as IEEE does, with the reciprocal of it that many values share.
+///
+/// With the nearest reciprocal, each of two steps of correction makes a quotient faithful, then the nearest one
+/// (Markstein). The remainder is taken with its sign turned, so that zeros keep theirs. An infinite scale makes zeros
+/// and NaN: its remainders would all be NaN, but times a divisor of 0 they are none. One that is a power of two has an
+/// exact reciprocal.
+template <bool kPowerOfTwo>
+struct Divisor {
+    float reciprocal = 0, divisor = 0;
+
+    DG_DEVICE Divisor() = default;
+    DG_DEVICE explicit Divisor(float scale) : reciprocal(__fdiv_rn(1.0f, scale)) {
+        if constexpr (!kPowerOfTwo) divisor = __float_as_uint(scale) == 0x7f800000u ? 0.0f : scale;
+    }
+
+    DG_DEVICE float quotient(float value) const {
+        float found = __fmul_rn(value, reciprocal);
+        if constexpr (kPowerOfTwo) return found;
+#pragma unroll
+        for (int32_t step = 0; step < 2; ++step)
+            found = __fmaf_rn(__fmaf_rn(found, divisor, -value), -reciprocal, found);
+        return found;
+    }
+
+    DG_DEVICE Divisor of_lane(int32_t lane) const {
+        Divisor other;
+        other.reciprocal = __shfl_sync(0xffffffff, reciprocal, lane);
+        if constexpr (!kPowerOfTwo) other.divisor = __shfl_sync(0xffffffff, divisor, lane);
+        return other;
+    }
+};
+
+template <QuantizeConfig c>
+using DivisorOf = Divisor<c.scales != ScaleForm::fp32>;
+
+/// Writes the scale of a row and its `k_group`th group of K. The last one of a row fills up its
+/// word, as if zeros followed K.
+template <QuantizeConfig c>
+DG_DEVICE void store_scale(const QuantizeParams& params, int64_t matrix, int64_t row, int32_t k_group, float scale) {
+    const int64_t first = matrix * params.s_group_stride + row * params.s_row_stride;
+    if constexpr (c.scales == ScaleForm::exponents) {
+        uint8_t* const word = params.s + (first + k_group / kScalesPerWord * params.s_k_stride) * 4;
+        word[k_group % kScalesPerWord] = static_cast<uint8_t>(__float_as_uint(scale) >> 23);
+        if ((k_group + 1) * c.group < params.k) return;
+        const auto of_zeros = static_cast<uint8_t>(__float_as_uint(scale_of<c>(0.0f)) >> 23);
+#pragma unroll 1
+        for (int32_t rest = k_group % kScalesPerWord + 1; rest < kScalesPerWord; ++rest) word[rest] = of_zeros;
+    } else {
+        reinterpret_cast<float*>(params.s)[first + k_group * params.s_k_stride] = scale;
+    }
+}
+
+}  // namespace deep_gemm

@@ -1,0 +1,81 @@
+// Eight neighbours of a row, as they are read and as they are quantised.
+#pragma once
+
+#include <deep_gemm/element.cuh>
+#include <deep_gemm/quantize/config.cuh>
+#include <deep_gemm/quantize/gate.cuh>
+
+namespace deep_gemm {
+
+/// The words that eight elements are, gates and ups behind each other.
+template <QuantizeConfig c>
+class Source {
+public:
+    /// Of the row that begins at `row`, in elements, from `column` on; zeros behind k and where `exists` is false.
+    DG_DEVICE void load(const QuantizeParams& params, int64_t row, int32_t column, bool exists) {
+        const int32_t left = exists ? params.k - column : 0;
+        if constexpr (c.gate == Gate::none) {
+            load_part(params, 0, row + column, left);
+        } else if constexpr (c.interleaved) {
+            load_part(params, 0, row + 2 * int64_t{column}, 2 * left);
+            load_part(params, 1, row + 2 * int64_t{column} + kPieceK, 2 * left - kPieceK);
+        } else {
+            load_part(params, 0, row + column, left);
+            load_part(params, 1, row + params.k + column, left);
+        }
+    }
+
+    /// What is quantised.
+    DG_DEVICE void values(const QuantizeParams& params, float row_scale, float (&results)[kPieceK]) const {
+#pragma unroll
+        for (int32_t i = 0; i < kPieceK; ++i) {
+            if constexpr (c.gate == Gate::none)
+                results[i] = element(i);
+            else if constexpr (c.interleaved)
+                results[i] = gated<c.gate>(element(2 * i), element(2 * i + 1), params);
+            else
+                results[i] = gated<c.gate>(element(i), element(i + kPieceK), params);
+            if constexpr (c.row_scale) results[i] = __fmul_rn(results[i], row_scale);
+        }
+    }
+
+private:
+    static constexpr int32_t kBytes = bits(c.input) / 8, kWords = kPieceK * kBytes / 4;
+
+    DG_DEVICE float element(int32_t index) const {
+        const uint32_t word = words_[index * kBytes / 4];
+        if constexpr (c.input == Element::fp32) return __uint_as_float(word);
+        else {
+            const float2 both = Pack<c.input>::unpack(word);
+            return index % 2 == 0 ? both.x : both.y;
+        }
+    }
+
+    DG_DEVICE void load_part(const QuantizeParams& params, int32_t part, int64_t first, int32_t left) {
+        uint32_t* const words = words_ + part * kWords;
+        const uint8_t* const source = params.x + first * kBytes;
+        if constexpr (c.wide) {
+#pragma unroll
+            for (int32_t i = 0; i < kWords; i += 4) {
+                const uint4 four = left > 0 ? *reinterpret_cast<const uint4*>(source + i * 4) : uint4{};
+                words[i] = four.x, words[i + 1] = four.y, words[i + 2] = four.z, words[i + 3] = four.w;
+            }
+        } else {
+#pragma unroll
+            for (int32_t i = 0; i < kPieceK; ++i) {
+                uint32_t one = 0;
+                if constexpr (kBytes == 4) {
+                    if (i < left) one = reinterpret_cast<const uint32_t*>(source)[i];
+                    words[i] = one;
+                } else {
+                    if (i < left) one = reinterpret_cast<const uint16_t*>(source)[i];
+                    words[i / 2] = i % 2 == 0 ? one : words[i / 2] | one << 16;
+                }
+            }
+        }
+    }
+
+    uint32_t words_[kWords * c.gates()];
+};
+
+}  // namespace deep_gemm
