@@ -1,4 +1,5 @@
-// Quantise kernels, as deep_gemm/_quantize.py calls them. Results are allocated there; here they are checked and filled.
+// Quantise kernels, as deep_gemm/_quantize.py calls them. Results are allocated there; here they are checked and
+// filled.
 #include "quantize/call.hpp"
 #include "util/ffi.hpp"
 

@@ -33,19 +33,17 @@ jit::KernelSource render(const QuantizeConfig& c) {
     const std::string gate = c.gate == Gate::none ? "" : concat(name(c.gate), "_");
     const std::string entry = concat(gate, kernel, "_", facts(c.output).name,
                                      c.share == ScaleShare::k_group ? concat(c.group) : std::string());
-    return {
-        .name = entry,
-        .text = concat("#include <deep_gemm/kernels/", kernel, ".cuh>\n\nusing namespace deep_gemm;\n\n",
-                       "constexpr QuantizeConfig kConfig{.input = Element::", facts(c.input).name,
-                       ", .output = Element::", facts(c.output).name, ", .share = ScaleShare::", name(c.share),
-                       ", .group = ", c.group, ", .rows = ", c.rows, ", .threads = ", c.threads,
-                       ", .scales = ScaleForm::", name(c.scales), ", .gate = Gate::", name(c.gate),
-                       ", .interleaved = ", text(c.interleaved), ", .row_scale = ", text(c.row_scale),
-                       ", .zeros = ", text(c.zeros), ", .wide = ", text(c.wide),
-                       ", .layout = RowLayout::", name(c.layout), "};\n\n",
-                       "extern \"C\" __global__ void __launch_bounds__(", c.threads, ")\n", entry,
-                       "(const __grid_constant__ QuantizeParams params) {\n    run_", kernel,
-                       "<kConfig>(params);\n}\n")};
+    return {.name = entry,
+            .text = concat("#include <deep_gemm/kernels/", kernel, ".cuh>\n\nusing namespace deep_gemm;\n\n",
+                           "constexpr QuantizeConfig kConfig{.input = Element::", facts(c.input).name,
+                           ", .output = Element::", facts(c.output).name, ", .share = ScaleShare::", name(c.share),
+                           ", .group = ", c.group, ", .rows = ", c.rows, ", .threads = ", c.threads,
+                           ", .scales = ScaleForm::", name(c.scales), ", .gate = Gate::", name(c.gate),
+                           ", .interleaved = ", text(c.interleaved), ", .row_scale = ", text(c.row_scale),
+                           ", .zeros = ", text(c.zeros), ", .wide = ", text(c.wide), ", .layout = RowLayout::",
+                           name(c.layout), "};\n\n", "extern \"C\" __global__ void __launch_bounds__(", c.threads,
+                           ")\n", entry, "(const __grid_constant__ QuantizeParams params) {\n    run_", kernel,
+                           "<kConfig>(params);\n}\n")};
 }
 
 int64_t divided(int64_t a, int64_t b) { return (a + b - 1) / b; }

@@ -1,8 +1,8 @@
 // Quantise with a scale for each row and group of K.
 //
-// A warp has a tile: a few rows, 256 of K wide. Of each row a thread has eight neighbours, read at once, all rows' before
-// the first is looked at. Lanes of a group find the largest magnitude; each row's scale is made by a lane of its own,
-// so that scales of neighbouring rows, which are neighbours in memory, are written together.
+// A warp has a tile: a few rows, 256 of K wide. Of each row a thread has eight neighbours, read at once, all rows'
+// before the first is looked at. Lanes of a group find the largest magnitude; each row's scale is made by a lane of its
+// own, so that scales of neighbouring rows, which are neighbours in memory, are written together.
 #pragma once
 
 #include <deep_gemm/ptx/control.cuh>
@@ -17,7 +17,7 @@ namespace deep_gemm {
 template <QuantizeConfig c>
 struct OwnRows {
     static constexpr int32_t kLanes = c.group_lanes(), kRows = c.rows;
-    static constexpr int32_t kCount = kRows > kLanes ? kRows / kLanes : 1;   // rows of a lane
+    static constexpr int32_t kCount = kRows > kLanes ? kRows / kLanes : 1;    // rows of a lane
     static constexpr int32_t kSharing = kRows < kLanes ? kLanes / kRows : 1;  // lanes that have the same row
 
     static DG_DEVICE int32_t first(int32_t lane) { return lane % kLanes / kSharing * kCount; }
@@ -27,8 +27,8 @@ struct OwnRows {
         return lane / kLanes * kLanes + row / kCount * kSharing;
     }
 
-    /// Each lane's magnitude of each row -> the largest of its group in its own rows. Halves of the lanes halve the rows
-    /// among each other as long as there are several.
+    /// Each lane's magnitude of each row -> the largest of its group in its own rows. Halves of the lanes halve the
+    /// rows among each other as long as there are several.
     static DG_DEVICE void reduce(float (&amax)[kRows]) {
         const int32_t lane = static_cast<int32_t>(threadIdx.x % 32);
         int32_t rows = kRows;
@@ -41,10 +41,10 @@ struct OwnRows {
                 for (int32_t i = 0; i < kRows / 2; ++i) {
                     if (i >= rows) break;
                     const float kept = upper ? amax[i + rows] : amax[i], given = upper ? amax[i] : amax[i + rows];
-                    amax[i] = ptx::max_nan(kept, __shfl_xor_sync(0xffffffff, given, distance));
+                    amax[i] = ptx::max_or_nan(kept, __shfl_xor_sync(0xffffffff, given, distance));
                 }
             } else {
-                amax[0] = ptx::max_nan(amax[0], __shfl_xor_sync(0xffffffff, amax[0], distance));
+                amax[0] = ptx::max_or_nan(amax[0], __shfl_xor_sync(0xffffffff, amax[0], distance));
             }
         }
     }
@@ -71,8 +71,9 @@ DG_DEVICE void quantize_tile(const QuantizeParams& params, int32_t matrix, int32
         float row_scale = 1.0f;
         if constexpr (c.row_scale)
             if ((existing >> i & 1) != 0)
-                row_scale = params.row_scale[matrix * params.row_scale_group_stride +
-                                             (first_row + i) * params.row_scale_stride];
+                row_scale =
+                    params
+                        .row_scale[matrix * params.row_scale_group_stride + (first_row + i) * params.row_scale_stride];
         sources[i].values(params, row_scale, values[i]);
         // What lies behind K is zero before an activation, which may make something else of it.
         amax[i] = 0.0f;
@@ -80,7 +81,7 @@ DG_DEVICE void quantize_tile(const QuantizeParams& params, int32_t matrix, int32
         for (int32_t j = 0; j < kPieceK; ++j) {
             if constexpr (c.gate != Gate::none)
                 if (column + j >= params.k) values[i][j] = 0.0f;
-            amax[i] = ptx::max_nan(amax[i], fabsf(values[i][j]));
+            amax[i] = ptx::max_or_nan(amax[i], fabsf(values[i][j]));
         }
     }
     Own::reduce(amax);

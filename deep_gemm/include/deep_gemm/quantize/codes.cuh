@@ -1,7 +1,7 @@
 // Quotients to codes, and codes to memory.
 #pragma once
 
-#include <deep_gemm/ptx/convert_e4m3.cuh>
+#include <deep_gemm/ptx/convert.cuh>
 #include <deep_gemm/quantize/config.cuh>
 
 namespace deep_gemm {
@@ -19,24 +19,13 @@ DG_DEVICE uint32_t magnitude_code(uint32_t bits) {
     return bits < kSmallestNormal ? subnormal : min(normal, kLargest);
 }
 
-/// Two E4M3 codes, `low` in the low byte; what is larger than all of them becomes the largest, NaN stays NaN.
-DG_DEVICE uint32_t e4m3_pair(float low, float high) {
-    if constexpr (ptx::kHasE4m3) return ptx::pack_e4m3(low, high);
-    const auto code = [](float value) {
-        const uint32_t bits = __float_as_uint(value) & 0x7fffffffu;
-        const uint32_t magnitude = bits > 0x7f800000u ? 0x7fu : magnitude_code<3, -6, 0x7e>(bits);
-        return magnitude | (__float_as_uint(value) >> 24 & 0x80u);
-    };
-    return code(low) | code(high) << 8;
-}
-
 /// Codes of eight quotients, as they lie in memory: 8 bytes, or 4 of FP4.
 template <Element kOutput>
 DG_DEVICE uint2 codes_of(const float (&quotients)[kPieceK]) {
     static_assert(kOutput == Element::e4m3);
-    uint32_t pairs[kPieceK / 2];
+    uint32_t pairs[kPieceK / 2];  // the first in the low byte
 #pragma unroll
-    for (int32_t i = 0; i < kPieceK / 2; ++i) pairs[i] = e4m3_pair(quotients[2 * i], quotients[2 * i + 1]);
+    for (int32_t i = 0; i < kPieceK / 2; ++i) pairs[i] = ptx::pack_e4m3(quotients[2 * i], quotients[2 * i + 1]);
     return {pairs[0] | pairs[1] << 16, pairs[2] | pairs[3] << 16};
 }
 

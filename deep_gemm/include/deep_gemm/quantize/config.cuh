@@ -6,11 +6,11 @@
 namespace deep_gemm {
 
 inline constexpr int32_t kQuantizeWarps = 4, kQuantizeThreads = kQuantizeWarps * 32;
-inline constexpr int32_t kPieceK = 8;                   // neighbours that a thread reads, and quantises, at once
-inline constexpr int32_t kWarpK = 32 * kPieceK;         // of K that a warp has
-inline constexpr int32_t kRowPieces = 4;                // of a thread where a whole row shares a scale
-inline constexpr int32_t kMaxTileRows = 8;              // rows that a warp has, of which alignments are multiples
-inline constexpr int32_t kBlockThreads = 256;           // where a block of rows and columns shares a scale
+inline constexpr int32_t kPieceK = 8;            // neighbours that a thread reads, and quantises, at once
+inline constexpr int32_t kWarpK = 32 * kPieceK;  // of K that a warp has
+inline constexpr int32_t kRowPieces = 4;         // of a thread where a whole row shares a scale
+inline constexpr int32_t kMaxTileRows = 8;       // rows that a warp has, of which alignments are multiples
+inline constexpr int32_t kBlockThreads = 256;    // where a block of rows and columns shares a scale
 inline constexpr int32_t kBlockRows = 128, kBlockK = 128;
 
 /// What shares a scale.
@@ -29,15 +29,15 @@ struct QuantizeConfig {
     Element input = Element::bf16;
     Element output = Element::e4m3;
     ScaleShare share = ScaleShare::k_group;
-    int32_t group = 128;          // of K, where groups of K share
-    int32_t rows = 1;             // of a warp's tile; 1, 2, 4 or 8
+    int32_t group = 128;  // of K, where groups of K share
+    int32_t rows = 1;     // of a warp's tile; 1, 2, 4 or 8
     int32_t threads = kQuantizeThreads;
     ScaleForm scales = ScaleForm::fp32;
     Gate gate = Gate::none;
-    bool interleaved = false;     // gate, up, gate, up; else all gates before all ups
+    bool interleaved = false;  // gate, up, gate, up; else all gates before all ups
     bool row_scale = false;
-    bool zeros = false;           // values are scale * (code - zero)
-    bool wide = true;             // rows of x and q lie so that 8 elements are read and written at once
+    bool zeros = false;  // values are scale * (code - zero)
+    bool wide = true;    // rows of x and q lie so that 8 elements are read and written at once
     RowLayout layout = RowLayout::all;
 
     constexpr bool operator==(const QuantizeConfig&) const = default;

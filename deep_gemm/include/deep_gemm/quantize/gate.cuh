@@ -1,14 +1,15 @@
 // Gated activations in FP32.
 #pragma once
 
-#include <deep_gemm/ptx/float.cuh>
+#include <deep_gemm/ptx/maximum.cuh>
+#include <deep_gemm/ptx/reciprocal.cuh>
 #include <deep_gemm/quantize/config.cuh>
 
 namespace deep_gemm {
 
-/// 1 / (1 + e^-x): no tanh, whose sum with 1 cancels. The reciprocal within 1 ulp, without the branches of a division: of
-/// a quarter, so that neither it nor the reciprocal is subnormal, and with one step of Newton's. Of an infinite e^-x the
-/// step's NaN is dropped, and it is 0.
+/// 1 / (1 + e^-x): no tanh, whose sum with 1 cancels. The reciprocal within 1 ulp, without the branches of a division:
+/// of a quarter, so that neither it nor the reciprocal is subnormal, and with one step of Newton's. Of an infinite e^-x
+/// the step's NaN is dropped, and it is 0.
 DG_DEVICE float sigmoid_of(float x) {
     constexpr float kQuarter = 0.25f;
     const float quarter = __fmul_rn(kQuarter, __fadd_rn(1.0f, expf(-x))), first = ptx::reciprocal_approx(quarter);
@@ -17,12 +18,12 @@ DG_DEVICE float sigmoid_of(float x) {
 }
 
 /// What lies beyond a limit is cut off; NaN stays NaN.
-DG_DEVICE float within(float value, float limit) { return ptx::max_nan(ptx::min_nan(value, limit), -limit); }
+DG_DEVICE float within(float value, float limit) { return ptx::max_or_nan(ptx::min_or_nan(value, limit), -limit); }
 
 template <Gate kGate>
 DG_DEVICE float gated(float gate, float up, const QuantizeParams& params) {
     if constexpr (kGate == Gate::swiglu) {
-        gate = ptx::min_nan(gate, params.limit);
+        gate = ptx::min_or_nan(gate, params.limit);
         const float factor = __fadd_rn(within(up, params.limit), params.up_shift);
         return __fmul_rn(__fmul_rn(gate, sigmoid_of(__fmul_rn(params.alpha, gate))), factor);
     } else {

@@ -31,8 +31,8 @@ DG_DEVICE uint32_t existing_rows(const QuantizeParams& params, int32_t first, in
         }
         const int32_t previous = expert == 0 ? 0 : ptx::load_global_int(params.layout + expert - 1);
         const int32_t begin = (previous + params.alignment - 1) / params.alignment * params.alignment;
-        exists = exists && expert < params.num_experts && row >= begin &&
-                 row < ptx::load_global_int(params.layout + expert);
+        exists =
+            exists && expert < params.num_experts && row >= begin && row < ptx::load_global_int(params.layout + expert);
     }
     return __ballot_sync(0xffffffff, exists);
 }

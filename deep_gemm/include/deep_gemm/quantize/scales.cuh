@@ -1,13 +1,13 @@
 // From the largest magnitude of values that share a scale to the scale, and what divides by it.
 #pragma once
 
-#include <deep_gemm/ptx/float.cuh>
+#include <deep_gemm/ptx/maximum.cuh>
 #include <deep_gemm/quantize/config.cuh>
 
 namespace deep_gemm {
 
 /// The largest magnitude that codes stand for.
-constexpr float largest_of(Element element) {
+constexpr float largest_code(Element element) {
     return element == Element::e4m3 ? 448.0f : element == Element::s8 ? 127.0f : 6.0f;
 }
 
@@ -21,7 +21,7 @@ DG_DEVICE float ceil_to_ue8m0(float value) {
 template <QuantizeConfig c>
 DG_DEVICE float scale_of(float amax) {
     constexpr float kSmallestAmax = 1e-4f;
-    const float scale = __fdiv_rn(ptx::max_nan(amax, kSmallestAmax), largest_of(c.output));
+    const float scale = __fdiv_rn(ptx::max_or_nan(amax, kSmallestAmax), largest_code(c.output));
     return c.scales == ScaleForm::fp32 ? scale : ceil_to_ue8m0(scale);
 }
 
@@ -35,7 +35,7 @@ template <bool kPowerOfTwo>
 struct Divisor {
     float reciprocal = 0, divisor = 0;
 
-    DG_DEVICE Divisor() = default;
+    Divisor() = default;
     DG_DEVICE explicit Divisor(float scale) : reciprocal(__fdiv_rn(1.0f, scale)) {
         if constexpr (!kPowerOfTwo) divisor = __float_as_uint(scale) == 0x7f800000u ? 0.0f : scale;
     }

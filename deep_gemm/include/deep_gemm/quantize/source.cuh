@@ -44,7 +44,8 @@ private:
 
     DG_DEVICE float element(int32_t index) const {
         const uint32_t word = words_[index * kBytes / 4];
-        if constexpr (c.input == Element::fp32) return __uint_as_float(word);
+        if constexpr (c.input == Element::fp32)
+            return __uint_as_float(word);
         else {
             const float2 both = Pack<c.input>::unpack(word);
             return index % 2 == 0 ? both.x : both.y;
