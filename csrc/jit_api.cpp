@@ -1,13 +1,17 @@
 // What deep_gemm/jit.py and `python -m deep_gemm` call: settings, compiling, devices. Bindings only.
 #include <tvm/ffi/extra/c_env_api.h>
 
+#include <map>
+#include <mutex>
 #include <vector>
 
+#include "api/call/generation.hpp"
 #include "api/call/target_choice.hpp"
 #include "config/archs.hpp"
 #include "config/fields.hpp"
 #include "device/cuda.hpp"
 #include "device/device.hpp"
+#include "device/recorder.hpp"
 #include "jit/cache.hpp"
 #include "jit/compile.hpp"
 #include "jit/kernel.hpp"
@@ -97,6 +101,64 @@ Object jit_statistics() {
             {"compile_seconds", counts.compile_seconds}};
 }
 
+/// The recorders that Python holds, by number.
+class Recorders {
+public:
+    static Recorders& get() {
+        static auto& kRecorders = *new Recorders;
+        return kRecorders;
+    }
+    int64_t add(DeviceFacts facts) {
+        const std::lock_guard guard(mutex_);
+        recorders_.try_emplace(++last_, std::move(facts));
+        return last_;
+    }
+    Recorder& find(int64_t number) {
+        const std::lock_guard guard(mutex_);
+        const auto found = recorders_.find(number);
+        require(found != recorders_.end(), "there is no recorder ", number);
+        return found->second;
+    }
+    void remove(int64_t number) {
+        const std::lock_guard guard(mutex_);
+        recorders_.erase(number);
+    }
+
+private:
+    std::mutex mutex_;
+    std::map<int64_t, Recorder> recorders_;
+    int64_t last_ = 0;
+};
+
+int64_t open_recorder(const std::string& target, int64_t num_sms) {
+    const TargetRow* const row = find_target(target);
+    require(row != nullptr, "there are kernels for ", targets_text(), ", not for ", target);
+    require(num_sms >= 1 && num_sms < (1 << 16), "num_sms must be between 1 and 65,535, got ", num_sms);
+    const TargetFacts& facts = row->facts;
+    return Recorders::get().add({.name = concat("a GPU for ", target),
+                                 .arch_major = facts.number / 10,
+                                 .arch_minor = facts.number % 10,
+                                 .target = target,
+                                 .num_sms = static_cast<int>(num_sms),
+                                 .max_smem_bytes = facts.smem_bytes,
+                                 .l2_bytes = int64_t{facts.l2_mib} << 20});
+}
+
+/// The calls of this thread; 0: they run again. What was remembered of earlier calls with the same tensors is void.
+void record_thread(int64_t number) {
+    require(number == 0 || Recorder::of_thread() == nullptr, "this thread's calls are recorded already");
+    Recorder::choose_for_thread(number == 0 ? nullptr : &Recorders::get().find(number));
+    Generation::advance();
+}
+
+Object take_recorded(int64_t number) {
+    Recorder::Noted noted;
+    if (!Recorders::get().find(number).take(noted)) return {};
+    return {{"name", noted.name}, {"text", noted.text}, {"target", noted.target}};
+}
+
+void close_recorder(int64_t number) { Recorders::get().remove(number); }
+
 /// Throws, saying why, on a machine without a driver.
 Object cuda_driver() {
     const CudaDriverFacts driver = cuda_driver_facts();
@@ -104,7 +166,8 @@ Object cuda_driver() {
 }
 
 Object device_facts(bool simulated, int64_t index) {
-    const DeviceFacts& device = Device::get({simulated, static_cast<int>(index)}).facts();
+    const DeviceId id = simulated ? device_of_cpu_tensors() : DeviceId{.index = static_cast<int>(index)};
+    const DeviceFacts& device = Device::get(id).facts();
     const std::optional<Arch> arch = find_arch(device.target);
     return {{"name", device.name},
             {"arch", std::string(arch ? name(*arch) : "")},
@@ -127,7 +190,7 @@ void jit_launch(const std::string& name, const std::string& text, int64_t grid, 
     require_type(where.device_type == kDLCPU || where.device_type == kDLCUDA,
                  "tensors must be on a CPU or a CUDA device");
     const bool simulated = where.device_type == kDLCPU;
-    Device& device = Device::get({simulated, simulated ? 0 : where.device_id});
+    Device& device = Device::get(simulated ? device_of_cpu_tensors() : DeviceId{.index = where.device_id});
     std::vector<uint64_t> params;
     std::vector<Extent> extents;
     for (const TensorView& tensor : tensors) {
@@ -163,6 +226,10 @@ DEEP_GEMM_EXPORT(jit_prune_cache, deep_gemm::jit_prune_cache);
 DEEP_GEMM_EXPORT(jit_entry_problem, deep_gemm::jit_entry_problem);
 DEEP_GEMM_EXPORT(stop_threads, deep_gemm::export_stop_threads);
 DEEP_GEMM_EXPORT(let_threads_go, deep_gemm::export_let_threads_go);
+DEEP_GEMM_EXPORT(open_recorder, deep_gemm::open_recorder);
+DEEP_GEMM_EXPORT(record_thread, deep_gemm::record_thread);
+DEEP_GEMM_EXPORT(take_recorded, deep_gemm::take_recorded);
+DEEP_GEMM_EXPORT(close_recorder, deep_gemm::close_recorder);
 DEEP_GEMM_EXPORT(jit_statistics, deep_gemm::jit_statistics);
 DEEP_GEMM_EXPORT(cuda_driver, deep_gemm::cuda_driver);
 DEEP_GEMM_EXPORT(device_facts, deep_gemm::device_facts);

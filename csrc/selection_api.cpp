@@ -10,6 +10,7 @@
 #include "api/prepare/layout_kernels.hpp"
 #include "api/prepare/unpack_weights.hpp"
 #include "api/prepare/widen.hpp"
+#include "api/run/plan_cache.hpp"
 #include "config/explain.hpp"
 #include "config/pairs.hpp"
 #include "jit/render.hpp"
@@ -48,11 +49,15 @@ Object problem_kernel(const std::string& grouping, const Object& fields, const T
     return kernel_of(r.problem, choice_of(r));
 }
 
+/// The same of this thread's latest recorded call.
+Object recorded_kernel() { return kernel_of(latest_recorded_plan().problem, latest_recorded_plan().choice); }
+std::string explain_recorded() { return explain(latest_recorded_plan().problem); }
+
 /// What rearranges operands and scales for it: {name: text}.
-Object problem_layout_kernels(const std::string& grouping, const Object& fields, const Target& target) {
-    const Request r = request_of(grouping, fields, target);
+Object recorded_layout_kernels() {
     Object sources;
-    for (const jit::KernelSource& source : layout_kernels(r.problem, choice_of(r)))
+    const RecordedPlan& plan = latest_recorded_plan();
+    for (const jit::KernelSource& source : layout_kernels(plan.problem, plan.choice))
         sources.emplace_back(source.name, source.text);
     return sources;
 }
@@ -101,4 +106,6 @@ std::string explain_problem(const std::string& grouping, const Object& fields, c
 DEEP_GEMM_EXPORT(pairs, deep_gemm::pairs);
 DEEP_GEMM_EXPORT(explain, deep_gemm::explain_problem);
 DEEP_GEMM_EXPORT(problem_kernel, deep_gemm::problem_kernel);
-DEEP_GEMM_EXPORT(layout_kernels, deep_gemm::problem_layout_kernels);
+DEEP_GEMM_EXPORT(recorded_kernel, deep_gemm::recorded_kernel);
+DEEP_GEMM_EXPORT(explain_recorded, deep_gemm::explain_recorded);
+DEEP_GEMM_EXPORT(recorded_layout_kernels, deep_gemm::recorded_layout_kernels);

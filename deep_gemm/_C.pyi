@@ -402,6 +402,18 @@ def stop_threads(ids: Sequence[int], /) -> None:
 def let_threads_go(ids: Sequence[int], /) -> None:
     """Undo `stop_threads`."""
 
+def open_recorder(target: str, num_sms: int, /) -> int:
+    """A GPU of a target that is not there, by a number: it takes note of the kernels that calls would load."""
+
+def record_thread(recorder: int, /) -> None:
+    """This thread's calls on CPU tensors are calls on that GPU from now on; run on the simulator again with 0."""
+
+def take_recorded(recorder: int, /) -> Mapping[str, str]:
+    """`name`, `text` and `target` of the kernel noted first of those that were not taken; empty after the last."""
+
+def close_recorder(recorder: int, /) -> None:
+    """Forget it. No thread may record with it."""
+
 def jit_statistics() -> Mapping[str, Any]:
     """What this process compiled, stored on disk, found there and loaded, and the seconds that compiling took."""
 
@@ -540,9 +552,15 @@ def problem_kernel(grouping: str, fields: Mapping[str, int], target: str | None 
     a kernel converts before the product: ahead (1: A, 2: B).
     """
 
-def layout_kernels(grouping: str, fields: Mapping[str, int], target: str | None = None, /) -> Mapping[str, str]:
-    """Names and texts of what calls of such a problem may launch before its kernel, where operands or scales lie
-    otherwise than it reads them: as `problem_kernel` takes it."""
+def recorded_kernel() -> Mapping[str, Any]:
+    """The kernel of this thread's latest recorded call, as `problem_kernel` describes one."""
+
+def explain_recorded() -> str:
+    """Every candidate for it, one a line, as `explain`."""
+
+def recorded_layout_kernels() -> Mapping[str, str]:
+    """Names and texts of what such calls may launch before its kernel, where operands or scales lie otherwise than it
+    reads them."""
 
 # csrc/simulator_api.cpp: the PTX simulator. `deep_gemm.simulator` is its public face.
 

@@ -28,7 +28,8 @@ from deep_gemm._demo import (
     usable_gpu,
 )
 from deep_gemm._extension import C
-from deep_gemm._precompile import BIASES, DEFAULT, GROUPINGS, PRODUCTS, Calls, output_for, sources_of
+from deep_gemm._precompile import BIASES, DEFAULT, GROUPINGS, PRODUCTS, Calls, kernels_of, output_for
+from deep_gemm._recorded_calls import RecordedCalls
 from deep_gemm._targets import BLACKWELL_TARGETS, GPUS, HOPPER_TARGET
 
 
@@ -46,7 +47,7 @@ INT8_SCALES: dict[str, dict[str, int]] = {
 
 
 def scale_fields(arguments: argparse.Namespace) -> dict[str, int]:
-    """How scales come, as `C.problem_kernel` takes it."""
+    """How scales come, as `Calls.scales` takes it."""
     if arguments.product == "int8":
         tokens = {"gran_k_a": 128} if arguments.int8_tokens == "groups" else {}
         return INT8_SCALES[arguments.int8_scales] | tokens | {"asymmetric_a": int(arguments.asymmetric)}
@@ -86,8 +87,10 @@ def calls_of(arguments: argparse.Namespace) -> Calls:
 def explain(arguments: argparse.Namespace) -> int:
     """Candidates, why each was refused, and the choice."""
     calls, sms = calls_of(arguments), sms_of(arguments)
-    fields = {"m": arguments.m, "n": arguments.n, "k": arguments.k, "num_sms": sms, **calls.fields(arguments.target)}
-    lines = C.explain(calls.kind, fields, arguments.target).splitlines()
+    with jit.record(arguments.target, sms):
+        made = RecordedCalls(calls, arguments.n, arguments.k, arguments.m, arguments.target)
+        made.make(calls.expected_m or arguments.m if calls.grouping == "masked" else arguments.m)
+    lines = C.explain_recorded().splitlines()
     legal = [line for line in lines if ": refused" not in line]
     refused = [line for line in lines if ": refused" in line]
     experts = f" of {calls.experts} {calls.grouping} experts" if calls.grouping != "dense" else ""
@@ -105,7 +108,7 @@ def explain(arguments: argparse.Namespace) -> int:
         print(f"   {count:4d}: {reason}")
     if arguments.all:
         print("\n".join(f"   {line}" for line in refused))
-    kernel = C.problem_kernel(calls.kind, fields, arguments.target)
+    kernel = C.recorded_kernel()
     if "ahead_name" in kernel:
         print(f"\n{kernel['ahead_name']} converts an operand before it")
     print(f"\nchosen kernel ({'FP16' if calls.product == 'fp16' else 'BF16'} output):\n{kernel['text']}")
@@ -114,7 +117,7 @@ def explain(arguments: argparse.Namespace) -> int:
 
 def precompile(arguments: argparse.Namespace) -> int:
     """Compile every kernel that M = 1 ... --max-m can need for the given weights."""
-    sources = sources_of(
+    kernels = kernels_of(
         calls_of(arguments),
         arguments.weight,
         arguments.max_m,
@@ -122,14 +125,14 @@ def precompile(arguments: argparse.Namespace) -> int:
         sms_of(arguments),
         layouts=arguments.layouts,
     )
-    print(f"{len(arguments.weight)} weights, M up to {arguments.max_m}: {len(sources)} kernels for {arguments.target}")
-    return compile_and_tell(sources, arguments.target, output_for(arguments.newer_gpu))
+    print(f"{len(arguments.weight)} weights, M up to {arguments.max_m}: {len(kernels)} kernels for {arguments.target}")
+    return compile_and_tell(jit.Recording(arguments.target, kernels), output_for(arguments.newer_gpu))
 
 
-def compile_and_tell(sources: list[tuple[str, str]], target: str, output: str = "cubin") -> int:
+def compile_and_tell(recording: jit.Recording, output: str = "cubin") -> int:
     """Compile kernels, and say what became of them. 0 where all of them are in the cache for other processes."""
     before = jit.statistics()
-    results = jit.compile_many(sources, target, output=output)
+    results = jit.compile_recorded(recording, output=output, progress=True)
     stored, found = (jit.statistics()[count] - before[count] for count in ("stored", "found_on_disk"))
     errors = [(result.name, result.error) for result in results if result.error is not None]
     for name, error in errors:
@@ -148,7 +151,9 @@ def compile_and_tell(sources: list[tuple[str, str]], target: str, output: str = 
 def logits(arguments: argparse.Namespace) -> int:
     """Kernels of index logits by the number of query rows, and compiling them."""
     if arguments.compile:
-        return compile_and_tell(_logits_command.sources_of(arguments), arguments.target)
+        target = arguments.target
+        kernels = [jit.RecordedKernel(*source, target) for source in _logits_command.sources_of(arguments)]
+        return compile_and_tell(jit.Recording(target, kernels))
     _logits_command.explain(arguments)
     return 0
 

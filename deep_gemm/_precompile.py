@@ -9,22 +9,22 @@ from . import jit
 from ._extension import C
 from ._numbers import integer
 from ._progress import progress as with_progress
-from ._targets import BLACKWELL_TARGETS, GPUS, HOPPER_TARGET
+from ._recorded_calls import RecordedCalls
+from ._recording import RecordedKernel, Recording, record
+from ._targets import GPUS, HOPPER_TARGET
 from .settings import get_mk_alignment_for_contiguous_layout
-from .weights.packings import FOLDED, K_BLOCK, ROWS, SMALLEST_GROUP, WITH_ZEROS, packing_of
 
-# By what functions' names begin with: operands of one kind, and activations with packed weights.
-_OPERANDS = {"fp8": {}, "bf16": {"bf16": 1}, "fp16": {"fp16": 1}, "int8": {"s8": 1}, "fp4": {"fp4": 1}}
+# By what functions' names begin with: operands of one kind, and element and activations of packed weights.
+_OPERANDS = ("fp8", "bf16", "fp16", "int8", "fp4")
 _WEIGHTS = {
-    "fp8_int4": ("fp8", "int4"),
-    "int8_int4": ("int8", "int4"),
+    "fp8_int4": ("int4", "fp8"),
+    "int8_int4": ("int4", "int8"),
     "int4": ("int4", "int4"),
-    "fp8_fp4": ("fp8", "e2m1"),
-    "bf16_int4": ("bf16", "int4"),
-    "bf16_fp4": ("bf16", "e2m1"),
-    "bf16_fp8": ("bf16", "e4m3"),
+    "fp8_fp4": ("e2m1", "fp8"),
+    "bf16_int4": ("int4", "bf16"),
+    "bf16_fp4": ("e2m1", "bf16"),
+    "bf16_fp8": ("e4m3", "bf16"),
 }
-_ACTIVATIONS = {**_OPERANDS, "int4": {"s8": 1, "int4_a": 1}}
 _GROUP_SIZES = {
     "fp8_int4": 128,
     "int8_int4": None,
@@ -38,13 +38,14 @@ _GROUP_SIZES = {
 _TAKE_STEPS = ("fp8", "bf16", "fp16", "fp4", "fp8_fp4")
 _FP4_GROUPS = (32, 16)  # MXFP4, NVFP4
 PRODUCTS = (*_OPERANDS, *_WEIGHTS)
-GROUPINGS = {"dense": "dense", "contiguous": "m_contiguous", "psum": "m_psum", "masked": "masked"}
-OUTPUTS = {"bf16": "bf16_output", "fp16": "fp16_output", "fp32": "fp32_output"}
-BIASES = {"bf16": "bias", "fp32": "fp32_bias"}
+GROUPINGS = ("dense", "contiguous", "psum", "masked")
+OUTPUTS = ("bf16", "fp16", "fp32")
+BIASES = ("bf16", "fp32")
 
 DEFAULT = "default"
 _PACKED_FLAGS = ("token_scales", "minus_eight", "zero_points", "far_exponents")
 _MAX_SINGLE_ROWS, _ROW_STEP = 8192, 64
+_CALLS_A_PART = 512  # recorded by one thread, one after the other
 
 
 @dataclass(frozen=True)
@@ -66,13 +67,15 @@ class Calls:
     output: str | None = None
     add_c: bool = False
     bias: str | None = None
-    scales: Mapping[str, int] = field(default_factory=dict)  # of FP8 or INT8 operands, as `C.problem_kernel` takes it
+    # Of operands: `gran_k_a` and `gran_k_b`, the K that shares one; `packs_scales_a` and `_b`, that they come as
+    # float32 on SM100; `per_row_b`, that blocks of B have one row; `asymmetric_a`, that tokens have zero points.
+    scales: Mapping[str, int] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        for name, known in (("product", PRODUCTS), ("grouping", tuple(GROUPINGS))):
+        for name, known in (("product", PRODUCTS), ("grouping", GROUPINGS)):
             if getattr(self, name) not in known:
                 raise ValueError(f"{name} must be one of {', '.join(known)}, got {getattr(self, name)!r}")
-        for name, known in (("output", tuple(OUTPUTS)), ("bias", tuple(BIASES))):
+        for name, known in (("output", OUTPUTS), ("bias", BIASES)):
             if getattr(self, name) not in (None, *known):
                 raise ValueError(f"{name} must be None or one of {', '.join(known)}, got {getattr(self, name)!r}")
         of_packed = {"group_size": DEFAULT} | dict.fromkeys(_PACKED_FLAGS, False)
@@ -87,66 +90,26 @@ class Calls:
             raise ValueError(f"alpha goes with {', '.join(_TAKE_STEPS)}, not with {self.product}")
         if self.row_scale and self.product not in _TAKE_STEPS:
             raise ValueError(f"row_scale goes with {', '.join(_TAKE_STEPS)}, not with {self.product}")
+        if self.product == "fp4" and self.scale_group() not in _FP4_GROUPS:
+            raise ValueError(f"group_size of FP4 operands must be 32 (MXFP4) or 16 (NVFP4), got {self.scale_group()}")
         if self.grouping == "dense" and self.experts != 1:
             raise ValueError(f"experts go with a grouping, but the grouping is 'dense' and experts are {self.experts}")
 
-    @property
-    def kind(self) -> str:
-        return GROUPINGS[self.grouping]
+    def weights_form(self) -> tuple[str, str, int | None]:
+        """Element of packed weights, what activations they are for, and the K that shares a scale."""
+        return *_WEIGHTS[self.product], self.scale_group()
 
-    def fields(self, target: str) -> dict[str, int]:
-        """As `C.problem_kernel` takes them, without sizes."""
-        fields = {"add_c": int(self.add_c), "groups": self.experts, **self._operands(target)}
-        fields |= {"alpha": int(self.alpha), "row_scale": int(self.row_scale)}
-        if self.output is not None:
-            fields[OUTPUTS[self.output]] = 1
-        if self.bias is not None:
-            fields[BIASES[self.bias]] = 1
-        if self.grouping in ("contiguous", "psum"):
-            fields["alignment"] = get_mk_alignment_for_contiguous_layout()
-        if self.expected_m:
-            fields["expected_m"] = self.expected_m
-        return fields
-
-    def _operands(self, target: str) -> dict[str, int]:
-        if self.product == "fp4":
-            return self._fp4_operands()
-        if self.product in _OPERANDS:
-            return {**_OPERANDS[self.product], **self.scales, **({"fp32_scales": 1} if self.fp32_scales else {})}
-        activations, element = _WEIGHTS[self.product]
-        packing = packing_of(element, activations)
-        if packing.in_rows and target in BLACKWELL_TARGETS:
-            if self.token_scales:
-                raise ValueError("token_scales are not multiplied beside FP4 weights on SM100, which takes exponents")
-            return {**_ACTIVATIONS[activations], ROWS: 1, "gran_k_b": SMALLEST_GROUP, **self.scales}
+    def scale_group(self) -> int | None:
+        """The K of packed weights, or of FP4 operands, that shares a scale."""
         size = _GROUP_SIZES[self.product] if self.group_size == DEFAULT else self.group_size
-        group = packing.scale_group(None if size is None else integer("group_size", size))
-        order = WITH_ZEROS if self.zero_points else packing.orders[-1 if self.minus_eight else 0]
-        if packing.folds_exponents and not self.far_exponents:
-            order, group = FOLDED, K_BLOCK
-        fields = {**_ACTIVATIONS[activations], order: 1, "token_scales": int(self.token_scales)}
-        if activations == "bf16":
-            in_conversion = group is not None and group <= packing.converted_group and not self.far_exponents
-            fields |= {"conversion_scales": int(in_conversion), "channel_scales": int(group is None)}
-        return fields if group is None else {**fields, "gran_k_b": group}
+        return None if size is None else integer("group_size", size)
 
-    def _fp4_operands(self) -> dict[str, int]:
-        """Scales that a kernel packs, unless `scales` says otherwise."""
-        size = _GROUP_SIZES["fp4"] if self.group_size == DEFAULT else self.group_size
-        if size not in _FP4_GROUPS:
-            raise ValueError(f"group_size of FP4 operands must be 32 (MXFP4) or 16 (NVFP4), got {size}")
-        fields = {"gran_k_a": int(size), "gran_k_b": int(size), "packs_scales_a": 1, "packs_scales_b": 1}
-        return {**_OPERANDS["fp4"], **fields, **self.scales}
-
-    def problems(self, n: int, k: int, max_m: int, target: str) -> list[dict[str, int]]:
-        """Of all numbers of rows up to `max_m`, and expected ones of masked experts, as far as kernels may differ."""
-        sizes = {"n": n, "k": k, **self.fields(target)}
-        if self.grouping == "masked":
-            return [{"m": max_m, **sizes, "expected_m": rows} for rows in _row_counts(max_m)]
-        if self.grouping == "dense":
-            return [{"m": rows, **sizes} for rows in _row_counts(max_m)]
+    def row_counts(self, max_m: int) -> list[int]:
+        """Numbers of rows up to `max_m`, and expected ones of masked experts, as far as kernels may differ."""
+        if self.grouping in ("dense", "masked"):
+            return _row_counts(max_m)
         alignment = get_mk_alignment_for_contiguous_layout()
-        return [{"m": rows, **sizes} for rows in range(alignment, max(max_m, alignment) + 1, alignment)]
+        return [*range(alignment, max(max_m, alignment) + 1, alignment)]
 
 
 def _row_counts(most: int) -> list[int]:
@@ -155,7 +118,7 @@ def _row_counts(most: int) -> list[int]:
     return [*range(1, single + 1), *range(_MAX_SINGLE_ROWS + _ROW_STEP, most + 1, _ROW_STEP)]
 
 
-def sources_of(
+def kernels_of(
     calls: Calls,
     weights: Sequence[tuple[int, int]],
     max_m: int,
@@ -164,25 +127,30 @@ def sources_of(
     *,
     layouts: bool = False,
     progress: bool = True,
-) -> list[tuple[str, str]]:
-    """Name and text of each kernel that calls with weights `(N, K)` can need, those that rearrange operands and scales
-    only with `layouts`."""
+) -> list[RecordedKernel]:
+    """Each kernel that calls with weights `(N, K)` can need, those that rearrange operands and scales only with
+    `layouts`."""
+    rows = calls.row_counts(max_m)
+    # Made here: what cannot be is refused before anything is chosen.
+    made = [RecordedCalls(calls, n, k, max(max_m, rows[-1]), target) for n, k in weights]
+    parts = [
+        (call, rows[first : first + _CALLS_A_PART]) for call in made for first in range(0, len(rows), _CALLS_A_PART)
+    ]
 
-    def sources(fields: Mapping[str, int]) -> list[tuple[str, str]]:
-        wanted = calls.kind, {"num_sms": num_sms, **fields}, target
-        kernels = list(C.layout_kernels(*wanted).items()) if layouts else []
-        return kernels + _sources_in(C.problem_kernel(*wanted))
+    def record_part(part: tuple[RecordedCalls, list[int]]) -> list[RecordedKernel]:
+        call, counts = part
+        others: list[RecordedKernel] = []
+        with record(target, num_sms) as recording:
+            for count in counts:
+                call.make(count)
+                if layouts:
+                    named = C.recorded_layout_kernels()
+                    others += [RecordedKernel(name, text, target) for name, text in named.items()]
+        return [*others, *recording.kernels]
 
-    problems = [problem for n, k in weights for problem in calls.problems(n, k, max_m, target)]
     with jit.worker_threads() as pool:
-        found = with_progress(pool.map(sources, problems), "choosing kernels", "problems", len(problems), progress)
-        return list(dict.fromkeys(source for some in found for source in some))
-
-
-def _sources_in(kernel: Mapping[str, object]) -> list[tuple[str, str]]:
-    """That of a problem's kernel, and before it that of one which converts an operand."""
-    names = [prefix for prefix in ("ahead_", "") if f"{prefix}name" in kernel]
-    return [(str(kernel[f"{prefix}name"]), str(kernel[f"{prefix}text"])) for prefix in names]
+        found = with_progress(pool.map(record_part, parts), "choosing kernels", "parts", len(parts), progress)
+        return list(dict.fromkeys(kernel for some in found for kernel in some))
 
 
 def output_for(newer_gpu: bool) -> str:
@@ -272,5 +240,6 @@ def precompile(
         raise ValueError(f"target must be one of {', '.join(GPUS)}, got {target!r}")
     sms = GPUS[target].sms if num_sms is None else integer("num_sms", num_sms, smallest=1)
     most = integer("max_m", max_m, smallest=1)
-    sources = sources_of(calls, weights, most, target, sms, layouts=layouts, progress=progress)
-    return jit.compile_many(sources, target, output=output_for(newer_gpu), progress=progress)
+    kernels = kernels_of(calls, weights, most, target, sms, layouts=layouts, progress=progress)
+    recording = Recording(target, kernels)
+    return jit.compile_recorded(recording, output=output_for(newer_gpu), progress=progress)

@@ -23,18 +23,24 @@ from ._disk_cache import (
 )
 from ._extension import C
 from ._progress import progress as with_progress
+from ._recording import RecordedKernel, Recording, placeholder, record
 
 __all__ = [
     "CacheEntry",
     "CompileResult",
     "DamagedEntry",
+    "RecordedKernel",
+    "Recording",
     "cache_dir",
     "cache_sizes",
     "clear_cache",
     "compile_many",
+    "compile_recorded",
     "compiler_info",
     "list_cache",
+    "placeholder",
     "prune_cache",
+    "record",
     "settings",
     "statistics",
     "verify_cache",
@@ -142,3 +148,21 @@ def compile_many(
             if failed:
                 bar.set_postfix_str(f"{failed} failed")
     return [results[index] for index in range(len(work))]
+
+
+def compile_recorded(
+    recording: Recording, *, output: str = "cubin", workers: int | None = None, progress: bool = False
+) -> list[CompileResult]:
+    """Compile what `record` noted into the disk cache: `compile_many`, whose arguments the others are."""
+    targets = dict.fromkeys(kernel.target for kernel in recording.kernels)
+    return [
+        result
+        for target in targets
+        for result in compile_many(
+            [(kernel.name, kernel.text) for kernel in recording.kernels if kernel.target == target],
+            target,
+            output=output,
+            workers=workers,
+            progress=progress,
+        )
+    ]

@@ -9,6 +9,7 @@
 
 #include "../util/require.hpp"
 #include "cuda.hpp"
+#include "recorder.hpp"
 #if __has_include("simulator/simulator_device.hpp")
 #include "simulator/simulator_device.hpp"
 #define DEEP_GEMM_HAS_SIMULATOR 1
@@ -81,6 +82,7 @@ Device* find_cuda_device(int index) {
 
 Device& Device::get(DeviceId id) {
     if (!id.simulated) return *find_cuda_device(id.index);
+    if (id.recorded) return *Recorder::of_thread();
 #ifdef DEEP_GEMM_HAS_SIMULATOR
     return simulator::simulator_device(id.index);
 #else

@@ -1,6 +1,7 @@
 // What a device can do: encode tensor maps, load kernels, launch them.
 //
-// Two kinds exist: a GPU behind the CUDA driver (cuda.cpp) and the PTX simulator (simulator/) that CPU tensors run on.
+// Three kinds exist: a GPU behind the CUDA driver (cuda.cpp), the PTX simulator (simulator/) that CPU tensors run on,
+// and one that only takes note of kernels (recorder.hpp).
 #pragma once
 
 #include <atomic>
@@ -21,7 +22,11 @@ namespace deep_gemm {
 struct DeviceId {
     bool simulated = false;  // CPU tensors -> {true, 0}; CUDA tensors -> {false, index}
     int index = 0;
+    bool recorded = false;  // CPU tensors of a thread whose calls are noted, not run (recorder.hpp)
     bool operator==(const DeviceId&) const = default;
+
+    /// Whether what tensors hold can be read here and now, without waiting for a GPU.
+    bool holds_values() const { return simulated && !recorded; }
 };
 
 /// What a device loads, and so what the compiler must make: machine code; PTX for the simulator, whose reports name
@@ -96,6 +101,12 @@ public:
     /// Load an image (cubin or PTX text, as `facts` say) and prepare its entry for `smem_bytes` of dynamic shared
     /// memory. The kernel is never unloaded, so callers keep it: `jit::get_kernel` does.
     virtual const Kernel* load(const std::string& image, const char* entry, uint32_t smem_bytes) = 0;
+
+    /// Takes note of a kernel in the place of compiling and loading it; null where the device loads kernels.
+    virtual const Kernel* note(const std::string& /*name*/, const std::string& /*text*/,
+                               const std::string& /*target*/) {
+        return nullptr;
+    }
 
     /// Put one launch on a stream. `params` is the kernel's only argument and is copied before the call returns.
     void launch(const Kernel& kernel, const LaunchShape& shape, const void* params, size_t params_bytes, void* stream,

@@ -158,6 +158,7 @@ const Kernel* get_kernel(Device& device, const KernelSource& source, uint32_t sm
 const Kernel* get_kernel(Device& device, const KernelSource& source, uint32_t smem_bytes, const std::string& target) {
     using Key = std::tuple<Device*, uint32_t, std::string>;
     static auto& kKernels = *new OnceMap<Key, const Kernel*>;
+    if (const Kernel* noted = device.note(source.name, source.text, target)) return noted;
     const CacheEntry entry = entry_of(source, target, device.facts().output);
     return kKernels.get({&device, smem_bytes, entry.key}, [&] {
         const std::string image = image_of(source, entry);

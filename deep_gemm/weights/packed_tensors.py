@@ -41,34 +41,31 @@ class PackedTensors:
             raise ValueError(f"order must be one of {self.packing.every_order}, got {self.order!r}")
         if len(self.shape) not in (2, 3):
             raise ValueError(f"shape must be (N, K) or (G, N, K), got {self.shape}")
-        n, k = code.padded_shape(*self.shape[-2:])
-        if self.in_rows:
-            codes_of_rows = (self.experts, self.shape[-2], row_bytes(self.shape[-1]))
-            _require_tensor("codes", self.codes, torch.uint8, codes_of_rows)
-        scales, zeros = (
-            (self.experts, 1 if group is None else k // group, n) for group in (self.entry_k, self.zero_group)
-        )
-        blocks = (self.experts, n // code.BLOCK_ROWS, k // K_BLOCK, self.packing.block_bytes)
-        if not self.in_rows:
-            _require_tensor("codes", self.codes, torch.uint8, blocks)
-        words = self.second_scales is not None or self.in_rows
-        _require_tensor("scales", self.scales, torch.int32 if words else torch.float32, scales)
-        if self.second_scales is not None:
-            _require_tensor("second_scales", self.second_scales, torch.float32, (self.experts, n))
         if (self.zeros is not None) != self.needs_zeros:
             wanted = "there" if self.needs_zeros else "None"
             raise ValueError(f"zeros must be {wanted} where the order is {self.order!r}")
-        if self.zeros is not None:
-            _require_tensor("zeros", self.zeros, torch.int32, zeros)
-        if self.input_permutation is not None:
-            _require_tensor(
-                "input_permutation", self.input_permutation, torch.int64, (*self.shape[:-2], self.shape[-1])
-            )
-        if self.sums is not None:
-            dtype = torch.int32 if self.scale_group is None else torch.float32
-            _require_tensor("sums", self.sums, dtype, (self.experts, n))
+        for name, (dtype, shape) in self.forms().items():
+            if (tensor := getattr(self, name)) is not None:
+                _require_tensor(name, tensor, dtype, shape)
         multiplied = [name for name in TENSORS[:-1] if getattr(self, name) is not None]
         object.__setattr__(self, "_form", json.dumps(self._metadata(multiplied)))
+
+    def forms(self) -> dict[str, tuple[torch.dtype, tuple[int, ...]]]:
+        """Dtype and shape of each tensor, where there is one: by `PLAIN`, and whether there are second scales."""
+        n, k = code.padded_shape(*self.shape[-2:])
+        experts, block_bytes = self.experts, self.packing.block_bytes
+        rows = (experts, self.shape[-2], row_bytes(self.shape[-1]))
+        blocks = (experts, n // code.BLOCK_ROWS, k // K_BLOCK, block_bytes)
+        scales, zeros = ((experts, 1 if group is None else k // group, n) for group in (self.entry_k, self.zero_group))
+        words = self.second_scales is not None or self.in_rows
+        return {
+            "codes": (torch.uint8, rows if self.in_rows else blocks),
+            "scales": (torch.int32 if words else torch.float32, scales),
+            "second_scales": (torch.float32, (experts, n)),
+            "zeros": (torch.int32, zeros),
+            "input_permutation": (torch.int64, (*self.shape[:-2], self.shape[-1])),
+            "sums": (torch.int32 if self.scale_group is None else torch.float32, (experts, n)),
+        }
 
     @property
     def experts(self) -> int:

@@ -11,7 +11,7 @@ from fake_nvcc import fake_nvcc
 
 import deep_gemm
 from deep_gemm._extension import C
-from deep_gemm._precompile import Calls, sources_of
+from deep_gemm._precompile import Calls, kernels_of
 from deep_gemm._targets import AMPERE_TARGET, BLACKWELL_TARGET, GPUS, HOPPER_TARGET
 
 
@@ -219,17 +219,17 @@ assert bool((d == k).all())
 )
 def test_what_rearranges_operands_is_among_layouts(cache, product, target, call, more, copies) -> None:
     calls = Calls(product=product, scales=more)
-    sources = sources_of(calls, [(64, 256)], 16, target, 1, layouts=True, progress=False)
+    kernels = kernels_of(calls, [(64, 256)], 16, target, 1, layouts=True, progress=False)
     fresh.check(LYING_OTHERWISE.format(target=target, call=call), DG_JIT_CACHE_DIR=cache)
     called = {path.with_name("kernel.cu").read_text() for path in cache.rglob("kernel.ptx")}
     called = {text for text in called if "GemmConfig" not in text}
     assert len(called) == copies
-    assert called <= {text for _, text in sources}
+    assert called <= {kernel.text for kernel in kernels}
 
 
 def test_what_converts_an_operand_ahead_is_compiled_too() -> None:
-    sources = sources_of(Calls(product="fp8"), [(512, 1024)], 512, "sm_80", 1, progress=False)
-    assert "widen_fp8" in dict(sources)
+    kernels = kernels_of(Calls(product="fp8"), [(512, 1024)], 512, "sm_80", 1, progress=False)
+    assert "widen_fp8" in {kernel.name for kernel in kernels}
 
 
 @pytest.mark.parametrize(

@@ -2,6 +2,8 @@
 
 #include <ostream>
 
+#include "../../device/recorder.hpp"
+
 namespace deep_gemm {
 namespace {
 
@@ -72,8 +74,7 @@ DeviceId device_id_of(const TensorView& tensor, const char* name) {
     const DLDevice device = tensor.device();
     require_type(device.device_type == kDLCPU || device.device_type == kDLCUDA, name,
                  " must be on a CPU or CUDA device, got DLPack device type ", static_cast<int>(device.device_type));
-    const bool simulated = device.device_type == kDLCPU;
-    return {.simulated = simulated, .index = simulated ? 0 : device.device_id};
+    return device.device_type == kDLCPU ? device_of_cpu_tensors() : DeviceId{.index = device.device_id};
 }
 
 void require_device(const TensorView& tensor, const char* name, DeviceId wanted, const char* like) {

@@ -90,7 +90,7 @@ int64_t most_blocks(const Entries& entries, int64_t groups) {
 void check_device_counts(const KGroupedCall& k) {
     const KGroupLayout& groups = k.call.k_groups;
     const int64_t alignment = groups.psum_alignment;
-    if (!k.call.device.simulated) return;
+    if (!k.call.device.holds_values()) return;
     const auto entries_used = [](const Scales& s, int64_t count) {
         const int64_t each = entry_k(s.element, s.scaling);
         return (count + each - 1) / each;

@@ -46,9 +46,9 @@ void check_row_counts(const std::vector<int32_t>& counts) {
 
 bool reads_counts(const GemmCall& call) {
     using jit::CheckLayouts;
-    if (!is_m_grouped(call.problem.grouping)) return false;
+    if (!is_m_grouped(call.problem.grouping) || call.device.recorded) return false;
     const CheckLayouts wanted = jit::settings().check_layouts;
-    return wanted == CheckLayouts::all || (wanted == CheckLayouts::on_cpu && call.device.simulated);
+    return wanted == CheckLayouts::all || (wanted == CheckLayouts::on_cpu && call.device.holds_values());
 }
 
 void check_counts(const GemmCall& call) {

@@ -107,7 +107,7 @@ void check_one(const Problem& p, const Scales& s, const Operand& operand, const 
 }  // namespace
 
 void check_scale_values(const GemmCall& call) {
-    if (!call.device.simulated || call.problem.a.scaling.type != Element::ue8m0) return;
+    if (!call.device.holds_values() || call.problem.a.scaling.type != Element::ue8m0) return;
     const Problem& p = call.problem;
     check_one(p, call.scales_a, p.a, "a's scales", rows_that_count(call), scales_that_count(call, call.scales_a));
     check_one(p, call.scales_b, p.b, "b's scales", {}, scales_that_count(call, call.scales_b));

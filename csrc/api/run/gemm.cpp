@@ -93,7 +93,7 @@ bool run_checked_gemm(GemmCall&& call, const CallKey* key, uint64_t generation) 
     });
     // Copies belong to this call only, and what fills them must be launched again. A call whose plan may still be
     // tuned, or whose counts are read, must come here again.
-    if (key != nullptr && copies.none() && !planned.plan.untuned && !reads_counts(call))
+    if (key != nullptr && copies.none() && !call.device.recorded && !planned.plan.untuned && !reads_counts(call))
         CallCache::of_thread().remember(*key, generation, ready);
     return true;
 }

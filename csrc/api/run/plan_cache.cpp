@@ -34,6 +34,11 @@ PlanCache& of_simulated(const std::string& target) {
     return caches[target];
 }
 
+RecordedPlan& recorded_plan() {
+    thread_local RecordedPlan plan;
+    return plan;
+}
+
 Choice serve_with(const Tiling& forced, const Problem& problem) {
     const Candidate candidate = make_candidate(problem, forced);
     require(candidate.rejection.empty(), "the forced config cannot serve this problem: ", candidate.rejection);
@@ -46,6 +51,8 @@ void print(const Problem& p, const Choice& choice) {
 }
 
 }  // namespace
+
+const RecordedPlan& latest_recorded_plan() { return recorded_plan(); }
 
 LaunchPlan make_plan(Device& device, const Choice& choice) {
     LaunchPlan plan{.choice = choice,
@@ -72,6 +79,11 @@ const LaunchPlan& PlanCache::get(Device& device, const Problem& problem, uint64_
         Problem problem;
         LaunchPlan plan;
     };
+    if (device.id().recorded) {  // each time: it is the recorder that knows which kernels are new
+        thread_local LaunchPlan plan;
+        recorded_plan() = {problem, select(problem)};
+        return plan = make_plan(device, recorded_plan().choice);
+    }
     constexpr int kLatestBits = 8;
     thread_local std::array<std::unique_ptr<Latest>, 1 << kLatestBits> latest;
     std::unique_ptr<Latest>& slot = latest[ProblemHash{}(problem) >> (64 - kLatestBits)];

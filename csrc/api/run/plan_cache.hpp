@@ -33,6 +33,13 @@ struct AutotuneMode {
 
 LaunchPlan make_plan(Device& device, const Choice& choice);
 
+/// What this thread's latest recorded call (device/recorder.hpp) was, and what was chosen for it.
+struct RecordedPlan {
+    Problem problem = {};
+    Choice choice = {};
+};
+const RecordedPlan& latest_recorded_plan();
+
 class PlanCache {
 public:
     static PlanCache& of(const Device& device);

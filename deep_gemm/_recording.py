@@ -1,0 +1,85 @@
+"""Which kernels calls need, by making the calls without a GPU: none is compiled, none runs."""
+
+from __future__ import annotations
+
+import mmap
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+
+import torch
+
+from ._extension import C
+from ._numbers import integer
+from ._targets import GPUS
+
+
+@dataclass(frozen=True, order=True)
+class RecordedKernel:
+    """Source of a kernel, and what it is to be compiled for: the recording's target, or another of the same GPU."""
+
+    name: str
+    text: str
+    target: str
+
+
+@dataclass
+class Recording:
+    """What `record` found: complete when its block has ended."""
+
+    target: str
+    kernels: list[RecordedKernel] = field(default_factory=list)
+
+
+def placeholder(*shape: int, dtype: torch.dtype) -> torch.Tensor:
+    """A tensor on the CPU for calls that are recorded, of any size: its memory is only reserved, and never touched."""
+    size = dtype.itemsize
+    for extent in shape:
+        size *= extent
+    if size == 0:
+        return torch.empty(shape, dtype=dtype)
+    flags = mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS | getattr(mmap, "MAP_NORESERVE", 0x4000)
+    try:
+        memory = mmap.mmap(-1, size, flags=flags)
+    except (OSError, OverflowError) as error:
+        raise ValueError(
+            f"shape must be one that addresses can tell apart, got {[*shape]} of {dtype}: {error}"
+        ) from None
+    return torch.frombuffer(memory, dtype=torch.uint8).view(dtype).view(shape)
+
+
+@contextmanager
+def record(target: str, num_sms: int | None = None) -> Iterator[Recording]:
+    """Take note of the kernels that calls need on a GPU which is not there, instead of running the calls.
+
+    In the `with` block, this thread's calls on CPU tensors are checked and planned as on a GPU of `target`, by the
+    simulator's settings (`set_batch_invariant(True, "cpu")`, ...). No tensor's values are read or written, so
+    `placeholder` will do for all of them.
+
+        tokens, weight, out = (jit.placeholder(*s, dtype=torch.bfloat16) for s in ((4096, K), (N, K), (4096, N)))
+        with deep_gemm.jit.record("sm_90a") as recording:
+            for m in (1, 64, 4096):
+                deep_gemm.bf16_gemm_nt(tokens[:m], weight, out[:m])
+        deep_gemm.jit.compile_recorded(recording)
+
+    Args:
+        target: "sm_90a", as `get_target` says it for that GPU.
+        num_sms: SMs of that GPU; by default of the first GPU of the target (`python -m deep_gemm doctor`).
+
+    Raises:
+        ValueError: there are no kernels for the target, or this thread records already.
+    """
+    if target not in GPUS:
+        raise ValueError(f"target must be one of {', '.join(GPUS)}, got {target!r}")
+    recording = Recording(target)
+    recorder = C.open_recorder(target, GPUS[target].sms if num_sms is None else integer("num_sms", num_sms, smallest=1))
+    try:
+        C.record_thread(recorder)
+        try:
+            yield recording
+        finally:
+            C.record_thread(0)
+        while kernel := C.take_recorded(recorder):
+            recording.kernels.append(RecordedKernel(kernel["name"], kernel["text"], kernel["target"]))
+    finally:
+        C.close_recorder(recorder)
