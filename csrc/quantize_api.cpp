@@ -8,8 +8,9 @@ namespace {
 
 /// q has the place that borrowing functions have for what they write.
 bool quantize(const TensorView& x, const OptionalTensor& layout, const OptionalTensor& row_scale, const TensorView& s,
-              const TensorView& q, const OptionalTensor& zeros, const ffi::Integers& options) {
-    QuantizeCall call = check_quantize({x, row_scale, layout, s, q, zeros}, QuantizeOptions(options));
+              const TensorView& q, const OptionalTensor& zeros, const OptionalTensor& sums, const OptionalTensor& whole,
+              const ffi::Integers& options) {
+    QuantizeCall call = check_quantize({x, row_scale, layout, s, q, zeros, sums, whole}, QuantizeOptions(options));
     run_quantize(call);
     return true;
 }

@@ -665,6 +665,8 @@ def quantize(
     s: Tensor,
     q: Tensor,
     zeros: Tensor | None,
+    sums: Tensor | None,
+    whole: Tensor | None,
     options: Sequence[int],
     /,
 ) -> bool:

@@ -22,22 +22,30 @@ Out = Sequence[torch.Tensor] | None
 
 # Numbers of enums in deep_gemm/include/deep_gemm: `Element` in format.cuh, the others in quantize/config.cuh.
 _SHARES = {"k_group": 0, "row": 1, "block": 2}
-_FORMS = {"fp32": 0, "ue8m0": 1, "packed": 2}
+_FORMS = {"fp32": 0, "ue8m0": 1, "packed": 2, "e4m3": 3}
 _GATES = {"": 0, "swiglu": 1, "geglu": 2}
 _ALL, _CONTIGUOUS, _PSUM, _MASKED = range(4)
 _SCALES_PER_WORD = 4
+BLOCK = 128  # rows, and columns, that share a scale
 
 
 class Codes(NamedTuple):
-    """What values become."""
+    """What values become, with the groups that share a scale (None: a row) and its forms."""
 
-    name: str
     element: int
     dtype: torch.dtype
     groups: tuple[int | None, ...]
+    forms: tuple[str, ...]
+    share: str = "k_group"  # where it is no row
+    per_byte: int = 1
 
 
-FP8 = Codes("fp8", 4, torch.float8_e4m3fn, (128, 32))
+FP8 = Codes(4, torch.float8_e4m3fn, (128, 32, None), ("fp32", "ue8m0", "packed"))
+FP8_BLOCKS = Codes(4, torch.float8_e4m3fn, (BLOCK,), ("fp32", "ue8m0"), "block")
+INT8 = Codes(6, torch.int8, (None, 128), ("fp32",))
+FP4 = Codes(17, torch.int8, (32, 128), ("fp32", "ue8m0", "packed"), per_byte=2)
+MXFP4 = FP4._replace(groups=(32,), forms=("ue8m0", "packed"))
+NVFP4 = FP4._replace(groups=(16,), forms=("e4m3",))
 
 
 class Gate(NamedTuple):
@@ -56,34 +64,52 @@ NO_GATE = Gate()
 class Plan(NamedTuple):
     """All that depends on no tensor."""
 
+    codes: Codes
     numbers: tuple[int, ...]  # before those of the grouping
     gate_numbers: tuple[int, ...]  # behind them
     group: int | None
-    packed: bool
+    scales: str
+    zeros: bool
+    sums: bool
     columns: int  # of x for one of q
 
 
-def plan_of(codes: Codes, group: int | None, scales: str, gate: Gate) -> Plan:
+def plan_of(
+    codes: Codes,
+    group: int | None,
+    scales: str = "fp32",
+    gate: Gate = NO_GATE,
+    zeros: bool = False,
+    sums: bool = False,
+) -> Plan:
     """What a function's arguments say. Others than it takes are refused."""
     make = _make_plan if is_dynamo_compiling() else _known_plan  # dynamo warns of caches
-    return make(codes, group, scales, gate)
+    return make(codes, group, scales, gate, zeros, sums)
 
 
-def _make_plan(codes: Codes, group: int | None, scales: str, gate: Gate) -> Plan:
+def _make_plan(codes: Codes, group: int | None, scales: str, gate: Gate, zeros: bool, sums: bool) -> Plan:
     if group not in codes.groups:
-        raise ValueError(f"group must be one of {', '.join(map(str, codes.groups))}, got {group!r}")
-    if scales not in _FORMS:
-        raise ValueError(f"scales must be 'fp32', 'ue8m0' or 'packed', got {scales!r}")
+        raise ValueError(f"group must be {_one_of(codes.groups)}, got {group!r}")
+    forms = codes.forms if group is not None else tuple(form for form in codes.forms if form != "packed")
+    if scales not in forms:
+        raise ValueError(f"scales must be {_one_of(forms)} with group={group}, got {scales!r}")
     if gate.layout not in ("halves", "interleaved"):
         raise ValueError(f"layout must be 'halves' or 'interleaved', got {gate.layout!r}")
+    if (zeros or sums) and group is not None:
+        name = "symmetric must be True" if zeros else "sums must be False"
+        raise ValueError(f"{name} where less than a row shares a scale, got group={group}")
     limit = math.inf if gate.limit is None else gate.limit
     gate_numbers = (fp32_bits("limit", limit), fp32_bits("alpha", gate.alpha), fp32_bits("up_shift", gate.up_shift))
     if not limit > 0:
         raise ValueError(f"limit must be None or positive, got {gate.limit}")
-    share = "row" if group is None else "k_group"
+    share = "row" if group is None else codes.share
     interleaved = int(gate.layout == "interleaved" and gate.name != "")
     numbers = (codes.element, _SHARES[share], group or 0, _FORMS[scales], _GATES[gate.name], interleaved)
-    return Plan(numbers, gate_numbers, group, scales == "packed", 2 if gate.name else 1)
+    return Plan(codes, numbers, gate_numbers, group, scales, zeros, sums, 2 if gate.name else 1)
+
+
+def _one_of(values: Sequence[Any]) -> str:
+    return " or ".join(", ".join(map(repr, part)) for part in (values[:-1], values[-1:]) if part)
 
 
 _known_plan = functools.lru_cache(maxsize=256, typed=True)(_make_plan)
@@ -91,32 +117,36 @@ _known_plan = functools.lru_cache(maxsize=256, typed=True)(_make_plan)
 
 def quantized(
     x: torch.Tensor,
-    codes: Codes,
     plan: Plan,
-    out: Out,
-    grouping: Grouping,
+    out: Out = None,
+    grouping: Grouping = None,
     row_scale: torch.Tensor | None = None,
-) -> tuple[torch.Tensor, torch.Tensor]:
-    """Codes and scales of x, in `out` where there is one."""
+    whole: torch.Tensor | None = None,
+) -> tuple[torch.Tensor, ...]:
+    """Codes and scales of x, zero points and sums where they are wanted; in `out` where there is one."""
     if not isinstance(x, torch.Tensor) or x.dim() < 2:
         raise ValueError(f"x must be a tensor [.., M, K], got {x.shape if isinstance(x, torch.Tensor) else x!r}")
+    given = None if out is None else _tensors(out, plan)
     if x.dim() > 3:
-        return _of_three_dimensions(x, codes, plan, out, grouping, row_scale)
+        return _of_three_dimensions(x, plan, given, grouping, row_scale, whole)
     layout, kind, expected_m = _grouping_numbers(grouping)
-    if out is None:
-        q, s = _results(x, codes, plan)
-    else:
-        q, s = _pair(out)
-    _launch(x, layout, row_scale, s, q, None, (*plan.numbers, kind, expected_m, *plan.gate_numbers))
-    if out is not None and not is_dynamo_compiling():
-        torch.autograd.graph.increment_version(s)  # that of q the runtime moves
-    return q, s
+    results = _results(x, plan) if given is None else given
+    q, s, *rest = results
+    zeros = rest[0] if plan.zeros else None
+    sums = rest[-1] if plan.sums else None
+    options = (*plan.numbers, kind, expected_m, *plan.gate_numbers)
+    _launch(x, layout, row_scale, s, q, zeros, sums, whole, options)
+    if given is not None and not is_dynamo_compiling():
+        torch.autograd.graph.increment_version((s, *rest))  # that of q the runtime moves
+    return results
 
 
-def _pair(out: Out) -> tuple[torch.Tensor, torch.Tensor]:
-    if not isinstance(out, (tuple, list)) or len(out) != 2 or not all(isinstance(t, torch.Tensor) for t in out):
-        raise TypeError(f"out must be a pair of tensors (q, s), got {out!r}")
-    return out[0], out[1]
+def _tensors(out: Out, plan: Plan) -> tuple[torch.Tensor, ...]:
+    names = ["q", "s", *["zeros"] * plan.zeros, *["sums"] * plan.sums]
+    wrong = not isinstance(out, (tuple, list)) or len(out) != len(names)
+    if wrong or not all(isinstance(tensor, torch.Tensor) for tensor in out or ()):
+        raise TypeError(f"out must be {len(names)} tensors ({', '.join(names)}), got {out!r}")
+    return tuple(out or ())
 
 
 def _grouping_numbers(grouping: Grouping) -> tuple[torch.Tensor | None, int, int]:
@@ -129,25 +159,36 @@ def _grouping_numbers(grouping: Grouping) -> tuple[torch.Tensor | None, int, int
     raise TypeError(f"grouping must be Contiguous, Masked or None, got {grouping!r}")
 
 
-def _results(x: torch.Tensor, codes: Codes, plan: Plan) -> tuple[torch.Tensor, torch.Tensor]:
+def _results(x: torch.Tensor, plan: Plan) -> tuple[torch.Tensor, ...]:
     *lead, rows, columns = x.shape
     k = columns // plan.columns
-    q = torch.empty((*lead, rows, k), dtype=codes.dtype, device=x.device)
+    q = torch.empty((*lead, rows, k // plan.codes.per_byte), dtype=plan.codes.dtype, device=x.device)
     if plan.group is None:
-        return q, torch.empty((*lead, rows), dtype=torch.float32, device=x.device)
-    words = -(-k // plan.group)
-    if plan.packed:
-        words = -(-words // _SCALES_PER_WORD)
+        s = torch.empty((*lead, rows), dtype=torch.float32, device=x.device)
+        counts = [torch.empty((*lead, rows), dtype=torch.int32, device=x.device) for _ in range(plan.zeros + plan.sums)]
+        return q, s, *counts
+    groups = -(-k // plan.group)
+    if plan.codes.share == "block":
+        return q, torch.empty((*lead, -(-rows // BLOCK), groups), dtype=torch.float32, device=x.device)
+    if plan.scales == "e4m3":
+        return q, torch.empty((*lead, rows, groups), dtype=torch.float8_e4m3fn, device=x.device)
+    packed = plan.scales == "packed"
+    words = -(-groups // _SCALES_PER_WORD) if packed else groups
     # MN-major: the padding of the last column is memory too.
-    dtype = torch.int32 if plan.packed else torch.float32
     padded = get_tma_aligned_size(rows, 4)
+    dtype = torch.int32 if packed else torch.float32
     s = torch.empty((*lead, words, padded), dtype=dtype, device=x.device).transpose(-1, -2)
     return q, s if padded == rows else s[..., :rows, :]
 
 
 def _of_three_dimensions(
-    x: torch.Tensor, codes: Codes, plan: Plan, out: Out, grouping: Grouping, row_scale: torch.Tensor | None
-) -> tuple[torch.Tensor, torch.Tensor]:
+    x: torch.Tensor,
+    plan: Plan,
+    out: tuple[torch.Tensor, ...] | None,
+    grouping: Grouping,
+    row_scale: torch.Tensor | None,
+    whole: torch.Tensor | None,
+) -> tuple[torch.Tensor, ...]:
     """The same where x has more: dimensions in front become one."""
     lead = x.shape[:-2]
     count = math.prod(lead)
@@ -161,12 +202,10 @@ def _of_three_dimensions(
                 f"{[*tensor.shape]} and strides {tensor.stride()}"
             ) from None
 
-    results = None if out is None else [joined(name, t) for name, t in zip("qs", _pair(out), strict=True)]
+    given = None if out is None else [joined("out", tensor) for tensor in out]
     scale = None if row_scale is None else joined("row_scale", row_scale)
-    q, s = quantized(joined("x", x), codes, plan, results, grouping, scale)
-    if out is not None:
-        return _pair(out)
-    return q.unflatten(0, lead), s.unflatten(0, lead)
+    results = quantized(joined("x", x), plan, given, grouping, scale, whole)
+    return tuple(tensor.unflatten(0, lead) for tensor in results) if out is None else out
 
 
 def _launch(
@@ -176,32 +215,31 @@ def _launch(
     s: torch.Tensor,
     q: torch.Tensor,
     zeros: torch.Tensor | None,
+    sums: torch.Tensor | None,
+    whole: torch.Tensor | None,
     options: tuple[int, ...],
 ) -> None:
     if is_dynamo_compiling():
-        _operator(x, layout, row_scale, s, q, zeros, options)
+        _operator(x, layout, row_scale, s, q, zeros, sums, whole, options)
         return
     try:
         if x.is_neg():
             raise TypeError("x has torch's negative bit, so its memory does not hold its values")
-        C.quantize(x, layout, row_scale, s, q, zeros, options)
+        C.quantize(x, layout, row_scale, s, q, zeros, sums, whole, options)
         return
     except Exception as error:
         failure = error
-    tensors = [tensor for tensor in (x, layout, row_scale, s, q, zeros) if isinstance(tensor, torch.Tensor)]
+    given = (x, layout, row_scale, s, q, zeros, sums, whole)
+    tensors = [tensor for tensor in given if isinstance(tensor, torch.Tensor)]
     if operators.is_traced(tensors):
-        _operator(x, layout, row_scale, s, q, zeros, options)
+        _operator(*given, options)
         return
     rejections = (no_memory("an argument", tensor, "a quantise kernel") for tensor in tensors)
     raise next(filter(None, rejections), failure.with_traceback(None))
 
 
-def _launch_operator(*arguments: Any) -> None:
-    _launch(*arguments)
-
-
 _operator = operators.define_writer(
     "quantize(Tensor x, Tensor? layout, Tensor? row_scale, Tensor(a!) s, Tensor(b!) q, Tensor(c!)? zeros, "
-    "int[] options) -> ()",
-    _launch_operator,
+    "Tensor(d!)? sums, Tensor? whole, int[] options) -> ()",
+    _launch,
 )

@@ -25,11 +25,13 @@ from __future__ import annotations
 import torch
 
 from . import utils  # noqa: F401  first, since what it and the operators import of each other wants that
-from ._quantize import FP8, NO_GATE, Gate, Grouping, Out, plan_of, quantized
+from ._numbers import fp32_bits
+from ._quantize import BLOCK, FP8, FP8_BLOCKS, INT8, MXFP4, NVFP4, Gate, Grouping, Out, plan_of, quantized
 
-__all__ = ["fp8", "geglu_fp8", "swiglu_fp8"]
+__all__ = ["fp8", "fp8_blocks", "geglu_fp8", "geglu_int8", "int8", "mxfp4", "nvfp4", "swiglu_fp8", "swiglu_int8"]
 
 Scaled = tuple[torch.Tensor, torch.Tensor]
+Results = tuple[torch.Tensor, ...]
 
 
 def fp8(
@@ -47,12 +49,86 @@ def fp8(
 
     Args:
         x: bfloat16, float16 or float32.
-        group: 128 or 32.
+        group: 128, 32, or None, a scale for each row: `[.., M]`.
         scales: 'fp32'; 'ue8m0', FP32 rounded up to powers of two; or 'packed', these as int32, four exponents along K a
             word, `[.., M, ceil(ceil(K / group) / 4)]`. All MN-major, with M padded to 16 bytes.
         out, grouping: see above.
     """
-    return quantized(x, FP8, plan_of(FP8, group, scales, NO_GATE), out, grouping)
+    q, s = quantized(x, plan_of(FP8, group, scales), out, grouping)
+    return q, s
+
+
+def fp8_blocks(w: torch.Tensor, *, scales: str = "fp32", out: Out = None) -> Scaled:
+    """Weights `[.., N, K]` -> E4M3 and a scale for each 128 x 128, `[.., ceil(N / 128), ceil(K / 128)]`, contiguous.
+
+    As `per_block_cast_to_fp8`. `scales`: 'fp32', or 'ue8m0', FP32 rounded up to powers of two.
+    """
+    q, s = quantized(w, plan_of(FP8_BLOCKS, BLOCK, scales), out)
+    return q, s
+
+
+def int8(
+    x: torch.Tensor,
+    *,
+    group: int | None = None,
+    symmetric: bool = True,
+    sums: bool = False,
+    out: Out = None,
+    grouping: Grouping = None,
+) -> Results:
+    """`[.., M, K]` -> INT8 `[.., M, K]`, FP32 scales, with `symmetric=False` zero points, and with `sums` their sums.
+
+    As `per_token_cast_to_int8`: scales `[.., M]`, zero points int32 `[.., M]`. Rows must be finite.
+
+    Args:
+        x: bfloat16, float16 or float32.
+        group: None, a scale for each row; or 128, for each row and 128 of K, `[.., M, ceil(K / 128)]` MN-major: the
+            largest magnitude over 127.
+        symmetric: whether values are `scale * q`, q within -127 .. 127; else `scale * (q - zero)`, within -128 .. 127.
+        sums: also return the sums of each row's codes, int32 `[.., M]`, as `int8_row_sums` makes them of weights.
+        out: results in this order.
+        grouping: see above.
+    """
+    return quantized(x, plan_of(INT8, group, zeros=not symmetric, sums=sums), out, grouping)
+
+
+def mxfp4(x: torch.Tensor, *, scales: str = "packed", out: Out = None, grouping: Grouping = None) -> Scaled:
+    """`[.., M, K]`, K even -> two E2M1 codes a byte, int8 `[.., M, K / 2]`, and a power of two for each 32 of K.
+
+    As `per_token_cast_to_fp4(x, True, 32)`: the scale is the largest magnitude over 6, rounded up; of two equally near
+    numbers the code is the even one, and -0 is no result. `scales`: 'packed' or 'ue8m0', laid out as those of `fp8`.
+    """
+    q, s = quantized(x, plan_of(MXFP4, 32, scales), out, grouping)
+    return q, s
+
+
+def nvfp4(
+    x: torch.Tensor,
+    *,
+    global_scale: torch.Tensor | float | None = None,
+    out: Out = None,
+    grouping: Grouping = None,
+) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+    """`[.., M, K]`, K even -> E2M1 codes, E4M3 scales `[.., M, ceil(K / 16)]`, contiguous, and the scale of all, FP32.
+
+    As `per_token_cast_to_nvfp4`. `global_scale` is the scale of all: a float32 tensor of one number, which the kernel
+    reads, or a number. None: the largest magnitude of all of x over 2688, in another pass, of rows that do not exist
+    too.
+    """
+    whole = _global_scale(x, global_scale)
+    q, s = quantized(x, plan_of(NVFP4, 16, "e4m3"), out, grouping, whole=whole)
+    return q, s, whole
+
+
+def _global_scale(x: torch.Tensor, given: torch.Tensor | float | None) -> torch.Tensor:
+    if isinstance(given, torch.Tensor):
+        return given
+    if given is not None:
+        fp32_bits("global_scale", given)
+        return torch.full((), given, dtype=torch.float32, device=x.device)
+    amax = x.abs().amax().float() if x.numel() else torch.zeros((), device=x.device)
+    # A tensor divisor: on a GPU torch multiplies by the reciprocal of a number.
+    return amax.clamp(min=1e-4) / torch.full((), 2688.0, device=x.device)
 
 
 def swiglu_fp8(
@@ -78,7 +154,8 @@ def swiglu_fp8(
         group, scales, out, grouping: see `fp8`.
     """
     gate = Gate("swiglu", layout, limit, alpha, up_shift)
-    return quantized(gate_up, FP8, plan_of(FP8, group, scales, gate), out, grouping, row_scale)
+    q, s = quantized(gate_up, plan_of(FP8, group, scales, gate), out, grouping, row_scale)
+    return q, s
 
 
 def geglu_fp8(
@@ -93,4 +170,41 @@ def geglu_fp8(
 ) -> Scaled:
     """`fp8` of `gelu(gate) * up`, GELU by the tanh approximation. Otherwise as `swiglu_fp8`."""
     gate = Gate("geglu", layout)
-    return quantized(gate_up, FP8, plan_of(FP8, group, scales, gate), out, grouping, row_scale)
+    q, s = quantized(gate_up, plan_of(FP8, group, scales, gate), out, grouping, row_scale)
+    return q, s
+
+
+def swiglu_int8(
+    gate_up: torch.Tensor,
+    *,
+    limit: float | None = None,
+    alpha: float = 1.0,
+    up_shift: float = 0.0,
+    layout: str = "halves",
+    row_scale: torch.Tensor | None = None,
+    group: int | None = None,
+    symmetric: bool = True,
+    sums: bool = False,
+    out: Out = None,
+    grouping: Grouping = None,
+) -> Results:
+    """`int8` of what `swiglu_fp8` quantises."""
+    gate = Gate("swiglu", layout, limit, alpha, up_shift)
+    plan = plan_of(INT8, group, gate=gate, zeros=not symmetric, sums=sums)
+    return quantized(gate_up, plan, out, grouping, row_scale)
+
+
+def geglu_int8(
+    gate_up: torch.Tensor,
+    *,
+    layout: str = "halves",
+    row_scale: torch.Tensor | None = None,
+    group: int | None = None,
+    symmetric: bool = True,
+    sums: bool = False,
+    out: Out = None,
+    grouping: Grouping = None,
+) -> Results:
+    """`int8` of what `geglu_fp8` quantises."""
+    plan = plan_of(INT8, group, gate=Gate("geglu", layout), zeros=not symmetric, sums=sums)
+    return quantized(gate_up, plan, out, grouping, row_scale)

@@ -17,6 +17,8 @@ struct QuantizeTensors {
     const TensorView& s;
     const TensorView& q;
     const OptionalTensor& zeros;
+    const OptionalTensor& sums;   // of rows' codes
+    const OptionalTensor& whole;  // the scale of the whole tensor, beside those of E4M3
 };
 
 /// What tensors do not tell, as deep_gemm/_quantize.py numbers it.
@@ -40,7 +42,7 @@ struct QuantizeCall {
     QuantizeParams params;
     int64_t matrices = 1;
     int64_t likely_rows = 0;  // of a matrix
-    std::array<Extent, 6> extents;
+    std::array<Extent, 8> extents;
 };
 
 /// Refuses what cannot be right in a sentence.

@@ -31,12 +31,13 @@ Matrix input_of(const TensorView& x, Element element, int32_t gates) {
     return m;
 }
 
-/// A result [M, columns], or [G, M, columns].
-Matrix output_of(const TensorView& tensor, const char* name, const TensorView& x, int64_t columns) {
-    bool right = tensor.ndim() == x.ndim() && tensor.size(x.ndim() - 1) == columns;
-    for (int i = 0; right && i < x.ndim() - 1; ++i) right = tensor.size(i) == x.size(i);
-    require(right, name, " must have the rows of x ", describe_shape(x), " and ", columns, " columns, got shape ",
-            describe_shape(tensor));
+/// A result [rows, columns], or [G, rows, columns].
+Matrix output_of(const TensorView& tensor, const char* name, const TensorView& x, int64_t rows, int64_t columns) {
+    const int last = x.ndim() - 1;
+    const bool right = tensor.ndim() == x.ndim() && tensor.size(last) == columns && tensor.size(last - 1) == rows &&
+                       (last == 1 || tensor.size(0) == x.size(0));
+    require(right, name, " must have ", rows, " rows and ", columns, " columns for x ", describe_shape(x),
+            ", got shape ", describe_shape(tensor));
     return matrix_of(tensor, name, x.ndim() == 3, "[M, columns]");
 }
 
@@ -55,6 +56,36 @@ Matrix numbers_of_rows(const TensorView& tensor, const char* name, const TensorV
              .row_stride = tensor.stride(grouped),
              .bytes = extent_bytes(tensor)};
     return m;
+}
+
+/// int32 without gaps, for each row.
+void check_counts(const OptionalTensor& tensor, const char* name, const TensorView& x, DeviceId device) {
+    if (!tensor) return;
+    require_type(is_int32(tensor->dtype()), name, " must be int32, got ", describe(tensor->dtype()));
+    require_device(*tensor, name, device, "x");
+    const Matrix m = numbers_of_rows(*tensor, name, x);
+    require((m.rows <= 1 || m.row_stride == 1) && (m.groups <= 1 || m.group_stride == m.rows), name,
+            " must have no gaps, got strides ", describe_strides(*tensor));
+}
+
+struct ScaleDtype {
+    Element element;
+    const char* text;
+};
+constexpr ScaleDtype scale_dtype(ScaleForm form) {
+    if (form == ScaleForm::exponents) return {Element::s32, "int32 (packed exponents)"};
+    return form == ScaleForm::e4m3 ? ScaleDtype{Element::e4m3, "float8_e4m3fn"} : ScaleDtype{Element::fp32, "float32"};
+}
+
+/// Scales as they must lie beside x, of which `k` columns are quantised.
+Matrix scales_of(const TensorView& s, const TensorView& x, const Matrix& rows, int64_t k, const QuantizeConfig& c) {
+    const ScaleDtype wanted = scale_dtype(c.scales);
+    require_type(element_of(s.dtype()) == wanted.element, "s must be ", wanted.text, ", got ", describe(s.dtype()));
+    const auto divided = [](int64_t a, int64_t b) { return (a + b - 1) / b; };
+    if (c.share == ScaleShare::row) return numbers_of_rows(s, "s", x);
+    if (c.share == ScaleShare::block) return output_of(s, "s", x, divided(rows.rows, kBlockRows), divided(k, kBlockK));
+    const int64_t groups = divided(k, c.group);
+    return output_of(s, "s", x, rows.rows, c.scales == ScaleForm::exponents ? divided(groups, kScalesPerWord) : groups);
 }
 
 /// Elements that are written must each have a place of their own.
@@ -92,7 +123,7 @@ void check_layout(const QuantizeTensors& t, const QuantizeOptions& o, DeviceId d
 QuantizeOptions::QuantizeOptions(const ffi::Integers& n) {
     require(n.size() == 11, "options must be 11 numbers, got ", n.size());
     output = choice(n[0], Element::e2m1r, "element"), share = choice(n[1], ScaleShare::block, "share of a scale");
-    group = to_int32(n[2], "group"), scales = choice(n[3], ScaleForm::exponents, "form of scales");
+    group = to_int32(n[2], "group"), scales = choice(n[3], ScaleForm::e4m3, "form of scales");
     gate = choice(n[4], Gate::geglu, "gate"), interleaved = n[5] != 0;
     layout = choice(n[6], RowLayout::masked, "layout of rows"), expected_m = to_int32(n[7], "expected_m");
     limit = float_of(n[8]), alpha = float_of(n[9]), up_shift = float_of(n[10]);
@@ -103,29 +134,23 @@ QuantizeCall check_quantize(const QuantizeTensors& t, const QuantizeOptions& o) 
     QuantizeConfig& c = call.config;
     c.input = element_of(t.x.dtype()), c.output = o.output, c.share = o.share, c.group = o.group, c.scales = o.scales;
     c.gate = o.gate, c.interleaved = o.interleaved, c.layout = o.layout;
-    c.row_scale = t.row_scale.has_value(), c.zeros = t.zeros.has_value();
+    c.row_scale = t.row_scale.has_value(), c.zeros = t.zeros.has_value(), c.sums = t.sums.has_value();
 
     const Matrix x = input_of(t.x, c.input, c.gates());
     const int64_t k = x.cols / c.gates();
-    require_type(element_of(t.q.dtype()) == c.output, "q must be ", dtype_name(c.output), ", got ",
-                 describe(t.q.dtype()));
+    const bool pairs = c.output == Element::e2m1r;
+    const Element stored = pairs ? Element::s8 : c.output;
+    require_type(element_of(t.q.dtype()) == stored, "q must be ", dtype_name(stored), ", got ", describe(t.q.dtype()));
     require_device(t.q, "q", call.device, "x"), require_device(t.s, "s", call.device, "x");
-    const Matrix q = output_of(t.q, "q", t.x, k);
+    require(!pairs || k % 2 == 0, "x must have an even number of columns, two to a byte, got ", k);
+    const Matrix q = output_of(t.q, "q", t.x, x.rows, pairs ? k / 2 : k);
     require(q.col_stride == 1 || q.cols == 0, "q must have K contiguous, got strides ", describe_strides(t.q));
-    const bool packed = c.scales == ScaleForm::exponents;
-    require_type(packed ? is_int32(t.s.dtype()) : element_of(t.s.dtype()) == Element::fp32, "s must be ",
-                 packed ? "int32 (packed exponents)" : "float32", ", got ", describe(t.s.dtype()));
-    Matrix s;
-    if (c.share == ScaleShare::k_group) {
-        const int64_t groups = (k + c.group - 1) / c.group;
-        s = output_of(t.s, "s", t.x, packed ? (groups + kScalesPerWord - 1) / kScalesPerWord : groups);
-    } else {
-        s = numbers_of_rows(t.s, "s", t.x);
-    }
+    const Matrix s = scales_of(t.s, t.x, x, k, c);
     require_places(t.q, "q"), require_places(t.s, "s");
     require_own_memory(t.q, "q", t.x, "x"), require_own_memory(t.s, "s", t.x, "x");
     require_own_memory(t.q, "q", t.s, "s");
     check_layout(t, o, call.device, x);
+    check_counts(t.zeros, "zeros", t.x, call.device), check_counts(t.sums, "sums", t.x, call.device);
 
     QuantizeParams& p = call.params;
     p.x = reinterpret_cast<const uint8_t*>(x.data), p.q = reinterpret_cast<uint8_t*>(q.data);
@@ -155,8 +180,25 @@ QuantizeCall check_quantize(const QuantizeTensors& t, const QuantizeOptions& o) 
         p.row_scale_group_stride = scale.group_stride, p.row_scale_stride = scale.row_stride;
         call.extents[4] = {scale.data, scale.bytes, "row_scale", false};
     }
+    if (t.zeros) {
+        p.zeros = reinterpret_cast<int32_t*>(t.zeros->data());
+        call.extents[5] = {t.zeros->data(), extent_bytes(*t.zeros), "zeros", true};
+    }
+    if (t.sums) {
+        p.sums = reinterpret_cast<int32_t*>(t.sums->data());
+        call.extents[6] = {t.sums->data(), extent_bytes(*t.sums), "sums", true};
+    }
+    require(t.whole.has_value() == (c.scales == ScaleForm::e4m3), "E4M3 scales must come with one of the whole tensor");
+    if (t.whole) {
+        require_type(element_of(t.whole->dtype()) == Element::fp32, "global_scale must be float32, got ",
+                     describe(t.whole->dtype()));
+        require_device(*t.whole, "global_scale", call.device, "x");
+        require(extent_bytes(*t.whole) == 4, "global_scale must be one number, got shape ", describe_shape(*t.whole));
+        p.whole = reinterpret_cast<const float*>(t.whole->data());
+        call.extents[7] = {t.whole->data(), 4, "global_scale", false};
+    }
     const int64_t x_bytes = bits(c.input) / 8;
-    c.wide = k % kPieceK == 0 && at_multiples(x, x_bytes, 16) && at_multiples(q, 1, kPieceK);
+    c.wide = k % kPieceK == 0 && at_multiples(x, x_bytes, 16) && at_multiples(q, 1, pairs ? kPieceK / 2 : kPieceK);
     return call;
 }
 

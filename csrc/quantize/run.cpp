@@ -12,7 +12,7 @@ namespace {
 const char* text(bool value) { return value ? "true" : "false"; }
 
 const char* name(ScaleForm form) {
-    constexpr const char* kNames[] = {"fp32", "ue8m0", "exponents"};
+    constexpr const char* kNames[] = {"fp32", "ue8m0", "exponents", "e4m3"};
     return kNames[static_cast<int>(form)];
 }
 const char* name(ScaleShare share) {
@@ -29,10 +29,11 @@ const char* name(RowLayout layout) {
 }
 
 jit::KernelSource render(const QuantizeConfig& c) {
-    const std::string kernel = c.share == ScaleShare::k_group ? "quantize_groups" : "quantize_rows";
-    const std::string gate = c.gate == Gate::none ? "" : concat(name(c.gate), "_");
-    const std::string entry = concat(gate, kernel, "_", facts(c.output).name,
-                                     c.share == ScaleShare::k_group ? concat(c.group) : std::string());
+    constexpr const char* kKernels[] = {"quantize_groups", "quantize_rows", "quantize_blocks"};
+    const std::string kernel = kKernels[static_cast<int>(c.share)];
+    const std::string entry =
+        concat(c.gate == Gate::none ? std::string() : concat(name(c.gate), "_"), kernel, "_", facts(c.output).name,
+               c.share == ScaleShare::k_group ? concat("_of_", c.group) : std::string());
     return {.name = entry,
             .text = concat("#include <deep_gemm/kernels/", kernel, ".cuh>\n\nusing namespace deep_gemm;\n\n",
                            "constexpr QuantizeConfig kConfig{.input = Element::", facts(c.input).name,
@@ -40,9 +41,10 @@ jit::KernelSource render(const QuantizeConfig& c) {
                            ", .group = ", c.group, ", .rows = ", c.rows, ", .threads = ", c.threads,
                            ", .scales = ScaleForm::", name(c.scales), ", .gate = Gate::", name(c.gate),
                            ", .interleaved = ", text(c.interleaved), ", .row_scale = ", text(c.row_scale),
-                           ", .zeros = ", text(c.zeros), ", .wide = ", text(c.wide), ", .layout = RowLayout::",
-                           name(c.layout), "};\n\n", "extern \"C\" __global__ void __launch_bounds__(", c.threads,
-                           ")\n", entry, "(const __grid_constant__ QuantizeParams params) {\n    run_", kernel,
+                           ", .zeros = ", text(c.zeros), ", .sums = ", text(c.sums), ", .wide = ", text(c.wide),
+                           ", .layout = RowLayout::", name(c.layout), "};\n\n",
+                           "extern \"C\" __global__ void __launch_bounds__(", c.threads, ")\n", entry,
+                           "(const __grid_constant__ QuantizeParams params) {\n    run_", kernel,
                            "<kConfig>(params);\n}\n")};
 }
 
@@ -57,21 +59,49 @@ int32_t choose_rows(const QuantizeCall& call, int32_t sms) {
     return 1;
 }
 
+/// Threads that a row has where it shares a scale: one for each piece where rows are too few for all SMs; else so many
+/// that registers hold the row.
+int32_t choose_threads(const QuantizeCall& call, int32_t sms) {
+    constexpr int64_t kBlocksOfSm = 2, kMost = 1024;
+    const int64_t pieces = divided(call.params.k, kPieceK);
+    const bool few = call.matrices * call.likely_rows < kBlocksOfSm * sms;
+    int64_t threads = kQuantizeThreads;
+    while (threads < kMost && threads * (few ? 1 : kRowPieces) < pieces) threads *= 2;
+    return static_cast<int32_t>(threads);
+}
+
+/// Blocks of the grid.
+int64_t plan(QuantizeCall& call, int32_t sms) {
+    QuantizeConfig& c = call.config;
+    QuantizeParams& p = call.params;
+    const int64_t rows = std::max<int64_t>(call.likely_rows, 1);
+    int64_t of_rows = kBlockRows;
+    p.k_units = 1;
+    if (c.share == ScaleShare::k_group) {
+        of_rows = c.rows = choose_rows(call, sms);
+        p.k_units = static_cast<int32_t>(divided(p.k, kWarpK));
+    } else if (c.share == ScaleShare::row) {
+        of_rows = 1, c.threads = choose_threads(call, sms);
+    } else {
+        p.k_units = static_cast<int32_t>(divided(p.k, kBlockK)), c.threads = kBlockThreads;
+    }
+    p.row_tiles = static_cast<int32_t>(divided(rows, of_rows));
+    const int64_t tiles = call.matrices * p.row_tiles * p.k_units;
+    require(tiles < (int64_t{1} << 31), "x needs ", tiles, " warps or blocks, more than a launch counts");
+    p.tiles = static_cast<int32_t>(tiles);
+    return c.share == ScaleShare::k_group ? divided(tiles, kQuantizeWarps) : tiles;
+}
+
 }  // namespace
 
 void run_quantize(QuantizeCall& call) {
-    QuantizeConfig& c = call.config;
-    QuantizeParams& p = call.params;
-    if (call.matrices == 0 || p.rows == 0 || p.k == 0) return;
+    const QuantizeConfig& c = call.config;
+    const QuantizeParams& p = call.params;
+    // Rows of no K have a scale where all of a row shares one.
+    if (call.matrices == 0 || p.rows == 0 || (p.k == 0 && c.share != ScaleShare::row)) return;
     Device& device = Device::get(call.device);
-    c.rows = choose_rows(call, CallSettings::of(call.device).allowed_sms(device.facts()));
-    p.k_units = static_cast<int32_t>(divided(p.k, kWarpK));
-    const int64_t row_tiles = divided(std::max<int64_t>(call.likely_rows, 1), c.rows);
-    const int64_t tiles = call.matrices * row_tiles * p.k_units;
-    require(tiles < (int64_t{1} << 31), "x needs ", tiles, " warps, more than a launch counts");
-    p.row_tiles = static_cast<int32_t>(row_tiles), p.tiles = static_cast<int32_t>(tiles);
-    const LaunchShape shape{.grid = static_cast<uint32_t>(divided(tiles, kQuantizeWarps)),
-                            .block = static_cast<uint32_t>(c.threads)};
+    const int64_t blocks = plan(call, CallSettings::of(call.device).allowed_sms(device.facts()));
+    const LaunchShape shape{.grid = static_cast<uint32_t>(blocks), .block = static_cast<uint32_t>(c.threads)};
     const Kernel& kernel = cached_kernel(device, c, 0, [&] { return render(c); });
     device.launch(kernel, may_start_early(shape, device), &p, sizeof(p), current_stream(call.device), call.extents);
 }

@@ -74,15 +74,10 @@ DG_DEVICE void quantize_tile(const QuantizeParams& params, int32_t matrix, int32
                 row_scale =
                     params
                         .row_scale[matrix * params.row_scale_group_stride + (first_row + i) * params.row_scale_stride];
-        sources[i].values(params, row_scale, values[i]);
-        // What lies behind K is zero before an activation, which may make something else of it.
+        sources[i].values(params, column, row_scale, values[i]);
         amax[i] = 0.0f;
 #pragma unroll
-        for (int32_t j = 0; j < kPieceK; ++j) {
-            if constexpr (c.gate != Gate::none)
-                if (column + j >= params.k) values[i][j] = 0.0f;
-            amax[i] = ptx::max_or_nan(amax[i], fabsf(values[i][j]));
-        }
+        for (const float value : values[i]) amax[i] = ptx::max_or_nan(amax[i], fabsf(value));
     }
     Own::reduce(amax);
 
@@ -91,21 +86,18 @@ DG_DEVICE void quantize_tile(const QuantizeParams& params, int32_t matrix, int32
 #pragma unroll
     for (int32_t i = 0; i < Own::kCount; ++i) {
         const int32_t row = Own::first(lane) + i;
-        const float scale = scale_of<c>(amax[i]);
-        divisors[i] = DivisorOf<c>(scale);
+        const MadeScale scale = make_scale<c>(params, amax[i]);
+        divisors[i] = DivisorOf<c>(scale.divisor);
         if (Own::writes(lane) && (existing >> row & 1) != 0 && k_group * c.group < params.k)
-            store_scale<c>(params, matrix, first_row + row, k_group, scale);
+            store_scale<c>(params, matrix, first_row + row, k_group, scale.stored);
     }
 
     const int64_t q_row = matrix * params.q_group_stride + first_row * params.q_row_stride;
 #pragma unroll
     for (int32_t i = 0; i < kRows; ++i) {
         const DivisorOf<c> divisor = divisors[i % Own::kCount].of_lane(Own::lane_of(i, lane));
-        float quotients[kPieceK];
-#pragma unroll
-        for (int32_t j = 0; j < kPieceK; ++j) quotients[j] = divisor.quotient(values[i][j]);
         if ((existing >> i & 1) != 0)
-            store_codes<c>(params, q_row + i * params.q_row_stride, column, codes_of<c.output>(quotients));
+            store_quantized<c>(params, q_row + i * params.q_row_stride, column, values[i], divisor);
     }
 }
 

@@ -16,8 +16,9 @@ inline constexpr int32_t kBlockRows = 128, kBlockK = 128;
 /// What shares a scale.
 enum class ScaleShare : int32_t { k_group, row, block };
 
-/// What becomes of a scale: FP32, rounded up to a power of two or not, or a byte that is its exponent.
-enum class ScaleForm : int32_t { fp32, ue8m0, exponents };
+/// What becomes of a scale: FP32, rounded up to a power of two or not, a byte that is its exponent, or one of E4M3
+/// beside a scale of the whole tensor.
+enum class ScaleForm : int32_t { fp32, ue8m0, exponents, e4m3 };
 
 /// What is made of gate and up before it is quantised.
 enum class Gate : int32_t { none, swiglu, geglu };
@@ -37,11 +38,13 @@ struct QuantizeConfig {
     bool interleaved = false;  // gate, up, gate, up; else all gates before all ups
     bool row_scale = false;
     bool zeros = false;  // values are scale * (code - zero)
+    bool sums = false;   // of each row's codes
     bool wide = true;    // rows of x and q lie so that 8 elements are read and written at once
     RowLayout layout = RowLayout::all;
 
     constexpr bool operator==(const QuantizeConfig&) const = default;
     constexpr int32_t group_lanes() const { return group / kPieceK; }
+    constexpr bool powers_of_two() const { return scales == ScaleForm::ue8m0 || scales == ScaleForm::exponents; }
     constexpr int32_t gates() const { return gate == Gate::none ? 1 : 2; }
 };
 
@@ -50,9 +53,11 @@ struct QuantizeParams {
     const uint8_t* x;
     uint8_t* q;
     uint8_t* s;
-    int32_t* zeros;          // [rows], or null
+    int32_t* zeros;          // [groups][rows], or null
+    int32_t* sums;           // likewise
     const float* row_scale;  // or null
     const int32_t* layout;   // of rows; or null
+    const float* whole;      // the scale of the whole tensor, or null
     int64_t x_group_stride, x_row_stride, q_group_stride, q_row_stride;
     int64_t s_group_stride, s_row_stride, s_k_stride;  // of words where exponents are packed, four a word
     int64_t row_scale_group_stride, row_scale_stride;

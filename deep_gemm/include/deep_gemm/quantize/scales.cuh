@@ -1,6 +1,7 @@
 // From the largest magnitude of values that share a scale to the scale, and what divides by it.
 #pragma once
 
+#include <deep_gemm/ptx/convert.cuh>
 #include <deep_gemm/ptx/maximum.cuh>
 #include <deep_gemm/quantize/config.cuh>
 
@@ -18,11 +19,36 @@ DG_DEVICE float ceil_to_ue8m0(float value) {
     return __uint_as_float(min(max(exponent, 1u), 254u) << 23);
 }
 
+/// Smaller magnitudes count as this one, so that zeros give zeros.
+inline constexpr float kSmallestAmax = 1e-4f;
+
 template <QuantizeConfig c>
 DG_DEVICE float scale_of(float amax) {
-    constexpr float kSmallestAmax = 1e-4f;
     const float scale = __fdiv_rn(ptx::max_or_nan(amax, kSmallestAmax), largest_code(c.output));
-    return c.scales == ScaleForm::fp32 ? scale : ceil_to_ue8m0(scale);
+    return c.powers_of_two() ? ceil_to_ue8m0(scale) : scale;
+}
+
+/// A number of E4M3 that is not negative.
+DG_DEVICE float from_e4m3(uint32_t code) {
+    constexpr uint32_t kNan = 0x7f;
+    return code == kNan ? __uint_as_float(0x7fffffffu) : __fmul_rn(__uint_as_float(code << 20), 0x1p120f);
+}
+
+/// A scale as it is stored, and what it is that values are divided by.
+struct MadeScale {
+    uint32_t stored;
+    float divisor;
+};
+
+template <QuantizeConfig c>
+DG_DEVICE MadeScale make_scale(const QuantizeParams& params, float amax) {
+    if constexpr (c.scales == ScaleForm::e4m3) {
+        const float whole = *params.whole, wanted = __fdiv_rn(__fdiv_rn(amax, largest_code(c.output)), whole);
+        const uint32_t code = ptx::pack_e4m3(wanted, 0.0f) & 0xff;
+        return {code, __fmul_rn(from_e4m3(code), whole)};
+    }
+    const float scale = scale_of<c>(amax);
+    return {c.scales == ScaleForm::exponents ? __float_as_uint(scale) >> 23 : __float_as_uint(scale), scale};
 }
 
 /// Divides by a scale as IEEE does, with the reciprocal of it that many values share.
@@ -57,23 +83,46 @@ struct Divisor {
     }
 };
 
-template <QuantizeConfig c>
-using DivisorOf = Divisor<c.scales != ScaleForm::fp32>;
+/// Divides by what may be anything, as a product of two scales. Zero makes zeros.
+struct AnyDivisor {
+    float divisor = 0;
 
-/// Writes the scale of a row and its `k_group`th group of K. The last one of a row fills up its
-/// word, as if zeros followed K.
+    AnyDivisor() = default;
+    DG_DEVICE explicit AnyDivisor(float scale) : divisor(scale) {}
+    DG_DEVICE float quotient(float value) const { return divisor == 0.0f ? 0.0f : __fdiv_rn(value, divisor); }
+    DG_DEVICE AnyDivisor of_lane(int32_t lane) const { return AnyDivisor(__shfl_sync(0xffffffff, divisor, lane)); }
+};
+
 template <QuantizeConfig c>
-DG_DEVICE void store_scale(const QuantizeParams& params, int64_t matrix, int64_t row, int32_t k_group, float scale) {
+struct DivisorFor {
+    using Type = Divisor<c.powers_of_two()>;
+};
+template <QuantizeConfig c>
+    requires(c.scales == ScaleForm::e4m3)
+struct DivisorFor<c> {
+    using Type = AnyDivisor;
+};
+template <QuantizeConfig c>
+using DivisorOf = typename DivisorFor<c>::Type;
+
+/// Writes the scale of a row and its `k_group`th group of K. The last one of a row fills up its word, as if zeros
+/// followed K.
+template <QuantizeConfig c>
+DG_DEVICE void store_scale(const QuantizeParams& params, int64_t matrix, int64_t row, int32_t k_group,
+                           uint32_t stored) {
     const int64_t first = matrix * params.s_group_stride + row * params.s_row_stride;
     if constexpr (c.scales == ScaleForm::exponents) {
         uint8_t* const word = params.s + (first + k_group / kScalesPerWord * params.s_k_stride) * 4;
-        word[k_group % kScalesPerWord] = static_cast<uint8_t>(__float_as_uint(scale) >> 23);
+        word[k_group % kScalesPerWord] = static_cast<uint8_t>(stored);
         if ((k_group + 1) * c.group < params.k) return;
-        const auto of_zeros = static_cast<uint8_t>(__float_as_uint(scale_of<c>(0.0f)) >> 23);
+        const uint32_t of_zeros = make_scale<c>(params, 0.0f).stored;
 #pragma unroll 1
-        for (int32_t rest = k_group % kScalesPerWord + 1; rest < kScalesPerWord; ++rest) word[rest] = of_zeros;
+        for (int32_t rest = k_group % kScalesPerWord + 1; rest < kScalesPerWord; ++rest)
+            word[rest] = static_cast<uint8_t>(of_zeros);
+    } else if constexpr (c.scales == ScaleForm::e4m3) {
+        params.s[first + k_group * params.s_k_stride] = static_cast<uint8_t>(stored);
     } else {
-        reinterpret_cast<float*>(params.s)[first + k_group * params.s_k_stride] = scale;
+        reinterpret_cast<uint32_t*>(params.s)[first + k_group * params.s_k_stride] = stored;
     }
 }
 

@@ -25,8 +25,9 @@ public:
         }
     }
 
-    /// What is quantised.
-    DG_DEVICE void values(const QuantizeParams& params, float row_scale, float (&results)[kPieceK]) const {
+    /// What is quantised; zeros behind k, of which an activation may make something else.
+    DG_DEVICE void values(const QuantizeParams& params, int32_t column, float row_scale,
+                          float (&results)[kPieceK]) const {
 #pragma unroll
         for (int32_t i = 0; i < kPieceK; ++i) {
             if constexpr (c.gate == Gate::none)
@@ -36,6 +37,7 @@ public:
             else
                 results[i] = gated<c.gate>(element(i), element(i + kPieceK), params);
             if constexpr (c.row_scale) results[i] = __fmul_rn(results[i], row_scale);
+            if constexpr (c.gate != Gate::none || c.row_scale) results[i] = column + i < params.k ? results[i] : 0.0f;
         }
     }
 

@@ -1,0 +1,115 @@
+// Quantise with a scale for each row.
+//
+// A block has a row, of which each thread keeps the first pieces in registers between the largest magnitude and the
+// codes. What of a very long row is left is read twice, the second time from the L2.
+#pragma once
+
+#include <deep_gemm/ptx/control.cuh>
+#include <deep_gemm/quantize/across_block.cuh>
+#include <deep_gemm/quantize/codes.cuh>
+#include <deep_gemm/quantize/rows.cuh>
+#include <deep_gemm/quantize/scales.cuh>
+#include <deep_gemm/quantize/source.cuh>
+
+namespace deep_gemm {
+
+/// What a scale is made of: the largest magnitude, or with zero points the range, which has 0 in it.
+template <QuantizeConfig c>
+struct Range {
+    float low = 0, high = 0;
+
+    DG_DEVICE void add(const float (&values)[kPieceK]) {
+#pragma unroll
+        for (const float value : values) {
+            high = ptx::max_or_nan(high, c.zeros ? value : fabsf(value));
+            if constexpr (c.zeros) low = ptx::min_or_nan(low, value);
+        }
+    }
+    DG_DEVICE void across_threads() {
+        high = across_block<c.threads>(high, [](float x, float y) { return ptx::max_or_nan(x, y); });
+        if constexpr (c.zeros)
+            low = across_block<c.threads>(low, [](float x, float y) { return ptx::min_or_nan(x, y); });
+    }
+};
+
+DG_DEVICE int32_t sum_of_codes(uint2 codes) {
+    constexpr int32_t kOnes = 0x01010101;
+    return __dp4a(static_cast<int32_t>(codes.x), kOnes, __dp4a(static_cast<int32_t>(codes.y), kOnes, 0));
+}
+
+template <QuantizeConfig c>
+DG_DEVICE void quantize_row(const QuantizeParams& params, int32_t matrix, int32_t row) {
+    constexpr int32_t kStep = c.threads * kPieceK;
+    const int32_t first = static_cast<int32_t>(threadIdx.x) * kPieceK;
+    const int64_t x_row = matrix * params.x_group_stride + row * params.x_row_stride,
+                  q_row = matrix * params.q_group_stride + row * params.q_row_stride,
+                  s_index = matrix * params.s_group_stride + row * params.s_row_stride;
+    float row_scale = 1.0f;
+    if constexpr (c.row_scale)
+        row_scale = params.row_scale[matrix * params.row_scale_group_stride + row * params.row_scale_stride];
+    Source<c> sources[kRowPieces];
+#pragma unroll
+    for (int32_t i = 0; i < kRowPieces; ++i) sources[i].load(params, x_row, first + i * kStep, true);
+    Range<c> range;
+    float kept[kRowPieces][kPieceK];
+#pragma unroll
+    for (int32_t i = 0; i < kRowPieces; ++i) {
+        sources[i].values(params, first + i * kStep, row_scale, kept[i]);
+        range.add(kept[i]);
+    }
+#pragma unroll 1
+    for (int32_t column = first + kRowPieces * kStep; column < params.k; column += kStep) {
+        Source<c> source;
+        float values[kPieceK];
+        source.load(params, x_row, column, true);
+        source.values(params, column, row_scale, values);
+        range.add(values);
+    }
+    range.across_threads();
+
+    float scale, zero = 0.0f;
+    if constexpr (c.zeros) {
+        scale = __fdiv_rn(ptx::max_or_nan(__fsub_rn(range.high, range.low), kSmallestAmax), 255.0f);
+        zero = __fsub_rn(-128.0f, nearest(__fdiv_rn(range.low, scale)));
+    } else {
+        scale = scale_of<c>(range.high);
+    }
+    const DivisorOf<c> divisor(scale);
+    int32_t sum = 0;
+    const auto store = [&](int32_t column, const float (&values)[kPieceK]) {
+        const uint2 codes = store_quantized<c>(params, q_row, column, values, divisor, zero);
+        // Behind K there are zeros, whose codes are the zero point.
+        if constexpr (c.sums) {
+            const int32_t behind = min(max(column + kPieceK - params.k, 0), kPieceK);
+            sum += sum_of_codes(codes) - behind * static_cast<int32_t>(zero);
+        }
+    };
+#pragma unroll
+    for (int32_t i = 0; i < kRowPieces; ++i) store(first + i * kStep, kept[i]);
+#pragma unroll 1
+    for (int32_t column = first + kRowPieces * kStep; column < params.k; column += kStep) {
+        Source<c> source;
+        float values[kPieceK];
+        source.load(params, x_row, column, true);
+        source.values(params, column, row_scale, values);
+        store(column, values);
+    }
+    if constexpr (c.sums) sum = across_block<c.threads>(sum, [](int32_t x, int32_t y) { return x + y; });
+    if (threadIdx.x != 0) return;
+    reinterpret_cast<float*>(params.s)[s_index] = scale;
+    const int64_t index = static_cast<int64_t>(matrix) * params.rows + row;
+    if constexpr (c.zeros) params.zeros[index] = static_cast<int32_t>(zero);
+    if constexpr (c.sums) params.sums[index] = sum;
+}
+
+template <QuantizeConfig c>
+DG_DEVICE void run_quantize_rows(const QuantizeParams& params) {
+    const int32_t block = static_cast<int32_t>(blockIdx.x), matrix = block / params.row_tiles;
+    ptx::wait_for_previous_grid();
+    const int32_t end = rows_of_matrix<c>(params, matrix);
+#pragma unroll 1
+    for (int32_t row = block - matrix * params.row_tiles; row < end; row += params.row_tiles)
+        if (existing_rows<c, 1>(params, row, end) != 0) quantize_row<c>(params, matrix, row);
+}
+
+}  // namespace deep_gemm
