@@ -6,6 +6,9 @@ records of their own: where cuBLASLt wants another layout, the operand is copied
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
+
 import torch
 
 from .utils.math import TILE_COLUMNS, TILE_ROWS, align, cast_back_from_fp4, ceil_div, scales_of_tiles
@@ -23,6 +26,21 @@ __all__ = [
 _FP8 = (torch.float8_e4m3fn, torch.float8_e5m2)
 
 
+@contextmanager
+def _parts_in_fp32() -> Iterator[None]:
+    """Parts of K that cuBLAS multiplies apart are added in FP32, not rounded to BF16 or FP16 before."""
+    backend = torch.backends.cuda.matmul
+    names = [f"allow_{dtype}_reduced_precision_reduction" for dtype in ("bf16", "fp16")]
+    before = [(getattr(backend, name), getattr(backend, f"{name}_split_k", True)) for name in names]
+    for name in names:
+        setattr(backend, name, False)
+    try:
+        yield
+    finally:
+        for name, (reduced, split_k) in zip(names, before, strict=True):
+            setattr(backend, name, reduced if split_k else (reduced, False))
+
+
 def _multiply(a: torch.Tensor, b: torch.Tensor, d: torch.Tensor, c: torch.Tensor | None) -> None:
     """`d = c + a @ b` for a [M, K] and b [K, N]."""
     if a.dim() != 2 or b.dim() != 2 or a.shape[1] != b.shape[0]:
@@ -35,10 +53,11 @@ def _multiply(a: torch.Tensor, b: torch.Tensor, d: torch.Tensor, c: torch.Tensor
         one = torch.ones((), dtype=torch.float32, device=a.device)
         product = torch._scaled_mm(a.contiguous(), b.T.contiguous().T, one, one, out_dtype=d.dtype)
     elif a.dtype == d.dtype:
-        if c is None:
-            torch.mm(a, b, out=d)
-        else:
-            torch.addmm(c, a, b, out=d)
+        with _parts_in_fp32():
+            if c is None:
+                torch.mm(a, b, out=d)
+            else:
+                torch.addmm(c, a, b, out=d)
         return
     elif a.is_cuda:
         product = torch.mm(a, b, out_dtype=d.dtype)
@@ -160,7 +179,8 @@ def _multiply_batches(a: torch.Tensor, b: torch.Tensor, d: torch.Tensor) -> None
     before = torch.get_float32_matmul_precision()
     torch.set_float32_matmul_precision("high")  # TF32; torch has no such choice for one call
     try:
-        torch.matmul(a, b, out=d)
+        with _parts_in_fp32():
+            torch.matmul(a, b, out=d)
     finally:
         torch.set_float32_matmul_precision(before)
 

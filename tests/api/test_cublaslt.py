@@ -105,3 +105,25 @@ def test_nvfp4_with_scales_in_tiles(device) -> None:
         deep_gemm.cublaslt_nvfp4_gemm_nt((a, tiles[1]), (b, tiles[1]), d)
     with pytest.raises(ValueError, match=r"b must be contiguous int8 \[rows, K / 2\] with K a multiple of 32"):
         deep_gemm.cublaslt_nvfp4_gemm_nt((a, tiles[0]), (b[:, :8], tiles[1]), d)
+
+
+@pytest.mark.parametrize("device", ON_GPU)
+def test_long_sums_of_bf16_are_fp32(device) -> None:
+    """cuBLAS divides K where strides are odd; the public script allows 6e-7."""
+    a = torch.randn(1539, 5125, device=device, dtype=torch.bfloat16)[:1536, :5120]
+    d = torch.empty(1539, 1541, device=device, dtype=torch.bfloat16)[:1536, :1536]
+    deep_gemm.batched_syrk(a, d)
+    assert calc_diff(d, (a.float() @ a.float().mT).to(torch.bfloat16)) < 6e-7
+
+
+@pytest.mark.parametrize("allowed", [True, False, (False, False)])
+def test_torchs_settings_stay(allowed) -> None:
+    backend = torch.backends.cuda.matmul
+    before = torch._C._get_cublas_allow_bf16_reduced_precision_reduction()
+    try:
+        backend.allow_bf16_reduced_precision_reduction = allowed
+        set_to = torch._C._get_cublas_allow_bf16_reduced_precision_reduction()
+        deep_gemm.cublaslt_gemm_nt(*(torch.ones(2, 2, dtype=torch.bfloat16) for _ in range(3)))
+        assert torch._C._get_cublas_allow_bf16_reduced_precision_reduction() == set_to
+    finally:
+        torch._C._set_cublas_allow_bf16_reduced_precision_reduction(*before)
