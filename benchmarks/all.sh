@@ -32,5 +32,6 @@ run drawn 200 bench_gemm.py --draw 250 --seed 3 $theirs --name drawn --seconds 1
 run autotune 150 autotune_gain.py --forget --seconds 130
 run micro 120 micro/run.py --seconds 40
 run layout 30 bench_layout.py
+run quantize 60 bench_quantize.py
 run batches 90 bench_batches.py
 exit $status
