@@ -136,11 +136,12 @@ std::string batched_forms() {
 }
 
 bool einsum(const ffi::Given& arguments, const TensorView& a, const OptionalTensor& a_scales, const TensorView& b,
-            const OptionalTensor& b_scales, const TensorView& d, const OptionalTensor& c, int64_t form,
+            const OptionalTensor& b_scales, const OutputArgument& d, const OptionalTensor& c, int64_t form,
             const Recipe& recipe, const AlphaBits& alpha) {
     require(form >= 0 && form <= std::ssize(kBatchedForms), "no expression has the number ", form);
     if (form == std::ssize(kBatchedForms)) {
         require(!alpha, "the sum over a batch takes no alpha: multiply d, or a, by it");
+        require(!d.scales, "d must come without scales where a batch is added up");
         begin_cold_call();
         return run_batch_sum(check_batch_sum({a, a_scales}, {b, b_scales}, d, c));
     }

@@ -64,7 +64,7 @@ def einsum(
     a_scales: Tensor | None,
     b: Tensor,
     b_scales: Tensor | None,
-    d: Tensor,
+    d: Tensor | tuple[Tensor, Tensor],
     c: Tensor | None,
     form: int,
     recipe: Sequence[int] | None,

@@ -10,6 +10,7 @@ from typing import NoReturn
 import torch
 
 from ._extension import C
+from ._output import Output
 from ._product import product
 from .epilogue import Epilogue, alpha_bits
 from .fp8 import Scaled, _write_empty_product
@@ -36,7 +37,7 @@ def einsum(
     expr: str,
     a: torch.Tensor,
     b: torch.Tensor,
-    d: torch.Tensor,
+    d: Output,
     c: torch.Tensor | None = None,
     use_cublaslt: bool | Epilogue | None = False,
     epilogue: Epilogue | None = None,
@@ -65,6 +66,8 @@ def einsum(
     if use_cublaslt:
         if factor is not None:
             raise ValueError("use_cublaslt must be False where there is an epilogue")
+        if not isinstance(d, torch.Tensor):
+            raise ValueError("use_cublaslt must be False where d has scales")
         _through_torch(expr, a, b, d, c)
     elif not _einsum(a, None, b, None, d, c, _FORMS[expr], None, factor):
         _write_empty_product(d, c)
@@ -75,7 +78,7 @@ def fp8_einsum(
     expr: str,
     a: Scaled,
     b: Scaled,
-    d: torch.Tensor,
+    d: Output,
     c: torch.Tensor | None = None,
     recipe: tuple[int, int, int] = (1, 128, 128),
     epilogue: Epilogue | None = None,
@@ -89,13 +92,14 @@ def fp8_einsum(
             `b` as well, and where the recipe says so, the one that is `d`'s last. Operands in which the summed
             dimension is not contiguous are read in place on SM100, and transposed into a workspace first elsewhere,
             where tensor cores read FP8 along it only.
-        d: bfloat16, float32 or float16, its last dimension contiguous. Written.
+        d: bfloat16, float32 or float16, its last dimension contiguous; or a pair (q, s), as of `fp8_gemm_nt`, s with
+            q's dimensions and the first one contiguous. Written.
         c: added in FP32 before rounding; `d`'s shape and dtype, and may be `d` itself. (FP32 in place is added by the
             L2, which flushes subnormal numbers to zero.)
         recipe: how many of `a`'s rows, of `b`'s rows and of the summed dimension share a scale: (1, 128, 128) or
             (1, 1, 128), which packed scales of `b` need. The last one may be 32, on SM100 not after
             `set_fp32_scales(True)`.
-        epilogue: as for `fp8_gemm_nt`. A pair (d, scales) for quantised output is not taken yet.
+        epilogue: as for `fp8_gemm_nt`.
 
     Raises:
         ValueError, TypeError: an argument cannot be right; nothing was launched and nothing written.

@@ -2,17 +2,26 @@
 #pragma once
 
 #include <deep_gemm/config.cuh>
+#include <deep_gemm/epilogue/run_exchange.cuh>
 
 #include <string_view>
 
 namespace deep_gemm {
 
-/// Why a config does not quantise D; empty where it does, or need not. `held_cols`: columns of a row of D that threads
-/// who exchange what they find hold together.
-inline std::string_view quantise_rejection(const GemmConfig& c, int32_t held_cols) {
+/// Of swapped operands each token has a scale of its own in registers: more are too many.
+inline constexpr int32_t kMaxSwappedScales = 128;
+
+/// Why a config does not quantise D; empty where it does, or need not. `held`: columns of D that a warp has side by
+/// side. `splits_k`: some warps of a tile have no sums in the end.
+inline std::string_view quantise_rejection(const GemmConfig& c, int32_t held, bool splits_k) {
+    const int32_t cols = c.output_scaling.k;
     if (!c.output_scaling.any()) return "";
-    if (c.swap_ab) return "a scale's columns lie in several warps";
-    return held_cols % c.output_scaling.k == 0 ? "" : "a scale's columns lie in several tiles";
+    if (c.tile_n() % cols != 0) return "columns that share a scale of D would be in several tiles";
+    if (!exchanges_runs(c, held)) return "";
+    if (cols % held != 0) return "columns that share a scale of D would be in parts of several warps";
+    if (splits_k) return "warps that share a scale of D must all have sums, and do not where K is split";
+    return c.swap_ab && c.tile.cols > kMaxSwappedScales ? "scales of D would take more registers than a thread has"
+                                                        : "";
 }
 
 }  // namespace deep_gemm

@@ -13,7 +13,12 @@ namespace deep_gemm {
 /// Wasteful ones are refused unless settings, or other forms of D, leave no others.
 template <ArchSpec Spec>
 std::vector<Candidate> enumerate(const Problem& p) {
-    const std::optional<SumOrder> order = sum_order<Spec>(p);
+    std::optional<SumOrder> order = sum_order<Spec>(p);
+    // Fewer tiles quantise: where none of them adds up so, all may.
+    if (order && p.output_scaling.any()) {
+        const auto follows_it = [&](const Candidate& each) { return is_legal(each) && sum_order_of(each) == *order; };
+        if (std::ranges::none_of(every_candidate<Spec>(p, /*tolerate_waste=*/true), follows_it)) order.reset();
+    }
     for (const bool tolerate_waste : {false, true}) {
         std::vector<Candidate> candidates = every_candidate<Spec>(p, tolerate_waste);
         for (Candidate& candidate : candidates)

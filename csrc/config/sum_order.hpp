@@ -48,7 +48,8 @@ inline std::vector<Problem> forms_of_d(Problem p) {
     for (const Element output : {Element::bf16, Element::fp32})
         for (const int32_t aligned : {1, 0})
             for (const auto& [add_c, in_place] : {std::pair{0, 0}, {1, 0}, {1, 1}}) {
-                p.output = output, p.aligned_store = aligned, p.add_c = add_c, p.in_place = in_place;
+                p.output = output, p.output_scaling = {}, p.aligned_store = aligned, p.add_c = add_c,
+                p.in_place = in_place;
                 forms.push_back(p);
             }
     return forms;

@@ -2,22 +2,26 @@
 
 from __future__ import annotations
 
+import random
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
 import pytest
 import torch
-from devices import FEW, on_simulator
+from candidates import can_serve, candidates, forced
+from devices import EACH_ARCH, ONE_OF_EACH_ARCH, on_simulator
 from grouped_inputs import alignment_of
 from inputs import GuardedOutput, ceil_div, random_blocks, random_rows, random_values
 
 import deep_gemm
+from deep_gemm._extension import C
 from deep_gemm.epilogue import Alpha, Chain, RowScale
 from deep_gemm.utils import per_token_cast_to_fp8
 
 FP8 = torch.float8_e4m3fn
 K = 256
+DEVICES = EACH_ARCH
 SCALES = {"fp32": (torch.float32, 128, 1), "words of 128": (torch.int32, 128, 4), "words of 32": (torch.int32, 32, 4)}
 GROUPS, ALIGNMENT = 4, 64
 # Rows of experts: one, none, more than a block, a whole one; then a block of nothing but padding.
@@ -123,7 +127,7 @@ def equal_sums() -> Iterator[None]:
 
 
 @pytest.mark.sampled(12)
-@pytest.mark.parametrize("device", FEW, indirect=True)
+@pytest.mark.parametrize("device", DEVICES, indirect=True)
 @pytest.mark.parametrize("stem", ["fp8", "bf16", "int8"])
 @pytest.mark.parametrize("scales", SCALES)
 @pytest.mark.parametrize(("m", "n"), [(1, 8), (7, 120), (129, 136), (64, 264), (7, 640)])
@@ -132,7 +136,7 @@ def test_dense(device, stem, scales, m, n) -> None:
 
 
 @pytest.mark.sampled(12)
-@pytest.mark.parametrize("device", FEW, indirect=True)
+@pytest.mark.parametrize("device", DEVICES, indirect=True)
 @pytest.mark.parametrize("stem", ["fp8", "bf16", "int8"])
 @pytest.mark.parametrize("scales", SCALES)
 @pytest.mark.parametrize("grouping", ["contiguous", "psum", "masked"])
@@ -141,13 +145,93 @@ def test_experts(device, stem, scales, grouping) -> None:
         of_experts(stem, grouping, device, 136).check(scales, device)
 
 
-@pytest.mark.parametrize("device", FEW, indirect=True)
+TARGETS = {"sm90": "sm_90a", "sm80": "sm_80", "sm100": "sm_100a"}
+
+
+@pytest.mark.sampled(8)
+@pytest.mark.parametrize("device", on_simulator("any"), indirect=True)
+@pytest.mark.parametrize("scales", SCALES)
+@pytest.mark.parametrize("arch", TARGETS)
+@pytest.mark.parametrize("draw", range(8))
+def test_every_tile(device, arch, scales, draw) -> None:
+    """Sums of small integers, exact in any order: the same bits from whatever tile a call may be forced to take."""
+    deep_gemm.set_batch_invariant(False)  # split K too
+    m, n, k = 40, 264, 512
+    a, b = (random_values(shape, device, 6).mul(3).round().bfloat16() for shape in ((m, k), (n, k)))
+    field = {f"quantised{'_words' if SCALES[scales][2] == 4 else ''}": SCALES[scales][1]}
+    with deep_gemm.simulator.options(target=TARGETS[arch]):
+        sms = C.device_facts(True, 0)["num_sms"]
+        found = [c for c in candidates(m, n, k, sms, TARGETS[arch], bf16=1, **field) if can_serve(c)]
+        assert any(c.swapped for c in found)
+        assert not all(c.swapped for c in found)
+        candidate = random.Random(f"{arch} {scales} {draw}").choice(found)
+        out = QuantisedOutput((m, n), scales, device)
+        with forced(device, m, n, k, candidate):
+            deep_gemm.bf16_gemm_nt(a, b, out.pair)
+    every = torch.ones(m, dtype=torch.bool)
+    out.check(a.float() @ b.float().T, every, ~every)
+
+
+@pytest.mark.sampled(8)
+@pytest.mark.parametrize("device", ONE_OF_EACH_ARCH, indirect=True)
+@pytest.mark.parametrize("scales", SCALES)
+@pytest.mark.parametrize("kind", ["bf16_int4", "fp8_int4", "int8_int4", "bf16_fp8"])
+@pytest.mark.parametrize("grouping", ["dense", "masked", "contiguous"])
+def test_packed_weights(device, scales, kind, grouping) -> None:
+    n, m = 136, 24 if grouping == "dense" else 128
+    experts = () if grouping == "dense" else (2,)
+    activations, element = kind.split("_")
+    codes = random_values((*experts, n, K), device, 3).mul(3).round().clamp(-7, 7)
+    weights = deep_gemm.pack_weights(
+        codes.to(torch.int8 if element == "int4" else FP8),
+        torch.rand((*experts, n, K // 128), device=device) + 0.5,
+        element="int4" if element == "int4" else "e4m3",
+        activations=activations,
+        group_size=128,
+    )
+    shape = (2, 64, K) if grouping == "masked" else (m, K)
+    x = random_values(shape, device, 4)
+    a: Any = x.bfloat16() if activations == "bf16" else tuple(random_rows(shape, device, 4))
+    if activations == "int8":
+        a = x.mul(20).to(torch.int8), x.abs().amax(-1)
+    name = f"{kind}_gemm_nt" if grouping == "dense" else f"m_grouped_{kind}_gemm_nt_{grouping}"
+    function = getattr(deep_gemm, name)
+    more: list[Any] = []
+    written = torch.ones(shape[:-1], dtype=torch.bool, device=device)
+    padding = torch.zeros_like(written)
+    if grouping == "masked":
+        counts = torch.tensor([5, 64], dtype=torch.int32, device=device)
+        written, more = torch.arange(64, device=device) < counts[:, None], [counts, 16]
+    elif grouping == "contiguous":
+        layout = torch.tensor([0] * 30 + [-1] * 34 + [1] * 64, dtype=torch.int32, device=device)
+        padding, more = layout < 0, [layout]
+    with alignment_of(ALIGNMENT):
+        Product((*shape[:-1], n), lambda d: function(a, weights, d, *more), written, padding).check(scales, device)
+
+
+@pytest.mark.sampled(6)
+@pytest.mark.parametrize("device", EACH_ARCH, indirect=True)
+@pytest.mark.parametrize("scales", SCALES)
+@pytest.mark.parametrize("stem", ["fp8", "bf16"])
+@pytest.mark.parametrize("heads", [1, 3])
+def test_batched(device, stem, scales, heads) -> None:
+    a, b = operands(stem, device, (7, heads, K), (heads, 256, K))
+    function = deep_gemm.fp8_einsum if stem == "fp8" else deep_gemm.einsum
+    wide = torch.empty(7, heads, 256, device=device)
+    out = QuantisedOutput((heads, 7, 256), scales, device)
+    function("bhr,hdr->bhd", a, b, wide)
+    function("bhr,hdr->bhd", a, b, tuple(part.transpose(0, 1) for part in out.pair))
+    every = torch.ones(heads, 7, dtype=torch.bool, device=device)
+    out.check(wide.transpose(0, 1).contiguous(), every, ~every)
+
+
+@pytest.mark.parametrize("device", DEVICES, indirect=True)
 def test_rows_anywhere(device) -> None:
     """Rows of q that start at no multiple of 16 bytes."""
     dense("bf16", device, 20, 144).check("fp32", device, row_stride=147)
 
 
-@pytest.mark.parametrize("device", FEW, indirect=True)
+@pytest.mark.parametrize("device", DEVICES, indirect=True)
 def test_behind_the_other_steps(device) -> None:
     weights = random_values((40,), device, 3)
     product = dense("fp8", device, 40, 136)
@@ -156,7 +240,7 @@ def test_behind_the_other_steps(device) -> None:
     product.check("words of 128", device, epilogue=RowScale(weights * 0))
 
 
-@pytest.mark.parametrize("device", FEW, indirect=True)
+@pytest.mark.parametrize("device", DEVICES, indirect=True)
 @pytest.mark.parametrize("scales", ["fp32", "words of 32"])
 def test_infinite_and_nan(device, scales) -> None:
     """The others of a row with an infinite one become zero, or the largest number; NaN stays NaN."""
@@ -189,7 +273,7 @@ def test_what_the_next_product_takes(device) -> None:
     assert torch.equal(d, wanted)
 
 
-@pytest.mark.parametrize("device", FEW, indirect=True)
+@pytest.mark.parametrize("device", DEVICES, indirect=True)
 @pytest.mark.parametrize("scales", SCALES)
 def test_empty_k(device, scales) -> None:
     dense("bf16", device, 9, 136, k=0).check(scales, device)
@@ -266,11 +350,7 @@ def test_products_that_do_not_quantise(cpu) -> None:
     halves = torch.ones(64, 16).bfloat16(), torch.ones(64, 128).bfloat16()
     with pytest.raises(TypeError, match="d must be a tensor, got"):
         deep_gemm.k_grouped_bf16_gemm_tn_contiguous(*halves, out.pair, [64], layout)
-    heads = torch.ones(16, 2, 64).bfloat16(), torch.ones(2, 64, 64).bfloat16()
-    with pytest.raises(TypeError, match="d must be a tensor, got"):
-        deep_gemm.einsum("bhr,hdr->bhd", *heads, out.pair)
-    codes = torch.ones(128, 128, dtype=torch.int8)
-    weights = deep_gemm.pack_weights(codes, torch.ones(128), element="int4", activations="bf16")
-    with pytest.raises(ValueError, match="d must come without scales beside packed weights"):
-        deep_gemm.bf16_int4_gemm_nt(torch.ones(16, 128).bfloat16(), weights, out.pair)
+    heads = torch.ones(2, 16, 64).bfloat16(), torch.ones(2, 128, 64).bfloat16()
+    with pytest.raises(ValueError, match="d must come without scales where a batch is added up"):
+        deep_gemm.einsum("bmk,bnk->mn", *heads, out.pair)
     out.q.assert_untouched()

@@ -19,8 +19,8 @@ void require_same(const BatchedForm& form, int64_t first, const char* first_name
 
 }  // namespace
 
-GemmCall check_batched(const BatchedForm& form, const OperandArgument& a, const OperandArgument& b, const TensorView& d,
-                       const OptionalTensor& c, const Granularities& given) {
+GemmCall check_batched(const BatchedForm& form, const OperandArgument& a, const OperandArgument& b,
+                       const OutputArgument& d, const OptionalTensor& c, const Granularities& given) {
     GemmCall call = start_call(a, b, Grouping::batched);
     call.a = matrix_of(a.data, "a", form.a, form.shape_a);
     call.b = matrix_of(b.data, "b", form.b, form.shape_b);

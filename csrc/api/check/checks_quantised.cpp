@@ -33,9 +33,6 @@ void check_output_scales(GemmCall& call, const OutputArgument& d, const Axes& ax
     Problem& p = call.problem;
     if (!d.scales) return;
     const TensorView& given = *d.scales;
-    require(p.arch == Arch::sm90, "d must come without scales on ", call.runs_on->facts().target,
-            " for now: only Hopper's kernels find them");
-    require(!p.b.packed(), "d must come without scales beside packed weights for now");
     require_device(given, kName, call.device, "a");
     const Matrix s = matrix_of(given, kName, axes, "of d's shape, with its scales in the place of columns");
     require(s.groups == call.d.groups && s.rows == call.d.rows, kName, " must have d's rows, got shape ",

@@ -197,6 +197,10 @@ Request request_of(const std::string& kind, const Object& fields, const Target& 
             conversion_scales = value != 0;
         else if (name == "fp32_scales")
             fp32_scales = value != 0;
+        else if (name == "quantised")  // D: columns that share an FP32 scale
+            p.output_scaling = {Element::fp32, 1, extent(value, "quantised")};
+        else if (name == "quantised_words")  // or an exponent
+            p.output_scaling = {Element::ue8m0, 1, extent(value, "quantised_words")};
         else if (!set_weights(weights, name, value) && !set_element(element, output, name, value))
             fail(ErrorKind::value, "a problem has no field ", name);
     };
@@ -214,8 +218,9 @@ Request request_of(const std::string& kind, const Object& fields, const Target& 
     require(!target || pair.sum != Element::s32 || find_target(*target)->facts.multiplies_integers, kNoIntegers,
             target.value_or(""));
     p.output = output == Element::none ? pair.outputs[0] : output;
-    require(lists<Element>(pair.outputs, p.output), "there is no product of ", name(element), " whose D is ",
-            name(p.output));
+    if (p.output_scaling.any()) p.output = Element::e4m3;
+    require(p.output_scaling.any() || lists<Element>(pair.outputs, p.output), "there is no product of ", name(element),
+            " whose D is ", name(p.output));
     p.a.scaling = scaling_a.among(pair.scalings_a, "a");
     if (conversion_scales) scaling_b.type = Element::ue5m3;
     p.b.scaling = scaling_b.among(pair.scalings_b, "b");

@@ -7,6 +7,7 @@
 #include <string_view>
 
 #include "../problem.hpp"
+#include "../quantised.hpp"
 #include "clusters.hpp"
 
 namespace deep_gemm::sm100 {
@@ -44,6 +45,9 @@ inline std::string_view rejection(const Problem& p, const GemmConfig& c, int64_t
         return "set_block_size_multiple_of asks for other tiles";
     if (c.cluster.rows > 1 && (c.swap_ab ? p.n : p.m) <= c.tile.rows) return "the pair's other CTA has no rows";
     if (spills(c)) return "it would spill registers";
+    if (const std::string_view reason = quantise_rejection(c, piece_d_cols(c), c.cluster.k > 1); !reason.empty())
+        return reason;
+    if (!c.swap_ab && exchanges_runs(c, piece_d_cols(c))) return "columns that share a scale of D are one thread's";
     return group_rejection(p, c);
 }
 

@@ -6,6 +6,7 @@
 #include <string_view>
 
 #include "../problem.hpp"
+#include "../quantised.hpp"
 #include "tiles.hpp"
 
 namespace deep_gemm::sm80 {
@@ -51,6 +52,8 @@ inline std::string_view rejection(const Problem& p, const GemmConfig& c) {
     if (warps(c) > kMaxWarps || warp_sums(c) > most_sums(p, c.sm80.k_warps))
         return "sums take more registers than a warp has";
     if (spills(p, c)) return "it would spill registers";
+    if (const std::string_view reason = quantise_rejection(c, fragment_d_cols(c), false); !reason.empty())
+        return reason;
     if (c.sm80.k_warps > 1 && p.batch_invariant && c.sum() != Element::s32)
         return "a split K depends on M, and set_batch_invariant forbids that";
     if (c.sm80.k_warps > 1 && (c.rows_operand().mn_major() || c.cols_operand().mn_major()))

@@ -85,7 +85,10 @@ inline std::string_view rejection(const Problem& p, const GemmConfig& c, int64_t
         return "groups of scales within a K block are promoted for 64 rows at a time";
     if (const std::string_view reason = group_rejection(p, c); !reason.empty()) return reason;
     if (spills(c)) return "it would spill registers";
-    if (const std::string_view reason = quantise_rejection(c, c.held_cols()); !reason.empty()) return reason;
+    if (const std::string_view reason =
+            quantise_rejection(c, fragment_d_cols(c), k_parts(c) > 1 || c.split_k.last_tiles);
+        !reason.empty())
+        return reason;
     if (c.scaled() && c.block_sum() == Element::s32 && warpgroup_rows(c) > kWgmmaRows) {
         if (c.swap_ab) return "it would move wgmma's descriptors";
         if (c.col_scales().per_row()) return "sums of integers times scales per row want one accumulator a warpgroup";

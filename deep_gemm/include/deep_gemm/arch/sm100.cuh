@@ -77,7 +77,9 @@ constexpr int32_t own_cols(const GemmConfig& c) { return c.tile.cols / mma_ctas(
 /// Where they add sums up, two divide the columns, so that one computes while the other waits for tensor memory, and a
 /// thread has no more than half of a tile's sums.
 constexpr int32_t store_warpgroups(const GemmConfig& c) {
-    return promotes(c) && c.tile.cols >= 64 && c.tile.cols % 32 == 0 ? 2 : 1;
+    if (!promotes(c) || c.tile.cols < 64 || c.tile.cols % 32 != 0) return 1;
+    // Columns that share a scale of D are one thread's.
+    return c.output_scaling.any() && !c.swap_ab && c.tile.cols / 2 % c.output_scaling.k != 0 ? 1 : 2;
 }
 constexpr int32_t store_warps(const GemmConfig& c) { return 4 * store_warpgroups(c); }
 

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <deep_gemm/arch/sm100.cuh>
+#include <deep_gemm/epilogue/run_exchange.cuh>
 #include <deep_gemm/scale/runs.cuh>
 #include <deep_gemm/tile/group_plan.cuh>
 
@@ -37,6 +38,9 @@ constexpr StoreChunk store_chunk(const GemmConfig& c) {
 
 /// Columns of the instruction's frame in a chunk.
 constexpr int32_t chunk_cols(const GemmConfig& c) { return c.tile.cols / store_chunk(c).count; }
+
+/// Columns of D that a store warp has side by side of a chunk.
+constexpr int32_t piece_d_cols(const GemmConfig& c) { return c.swap_ab ? kWarpRows : chunk_cols(c); }
 
 /// Chunks of a store warp.
 constexpr int32_t warp_chunks(const GemmConfig& c) { return store_chunk(c).count / store_warpgroups(c); }
@@ -110,7 +114,7 @@ struct SmemPlan {
     int32_t rows_bytes, cols_bytes, row_scale_bytes, col_scale_bytes, zero_bytes, block_scale_bytes;  // of one stage
     // Offsets.
     int32_t staging, parts, rows, cols, row_scales, col_scales, zeros, block_scales, barriers, tensor_address, groups,
-        padding;
+        padding, exchange;
     int32_t bytes;  // of the launch, alignment slack included
 };
 
@@ -165,7 +169,8 @@ constexpr SmemPlan plan_smem(const GemmConfig& c) {
     p.tensor_address = p.barriers + barriers(c) * 8;
     p.groups = align_up(p.tensor_address + 4, 16);
     p.padding = p.groups + group_table_bytes(c);
-    p.bytes = p.padding + align_up(padding_words(c) * 4, 16) +
+    p.exchange = p.padding + align_up(padding_words(c) * 4, 16);
+    p.bytes = p.exchange + exchange_bytes(c, piece_d_cols(c)) +
               kSmemAlignment;  // the driver aligns dynamic shared memory to 16 bytes only
     return p;
 }

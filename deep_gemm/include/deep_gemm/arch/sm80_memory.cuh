@@ -2,6 +2,7 @@
 #pragma once
 
 #include <deep_gemm/arch/sm80.cuh>
+#include <deep_gemm/epilogue/run_exchange.cuh>
 #include <deep_gemm/tile/group_plan.cuh>
 
 namespace deep_gemm::sm80 {
@@ -38,8 +39,8 @@ inline constexpr int32_t kBarrierBytes = 8;  // of each, and a stage has two
 constexpr int32_t parts_bytes(const GemmConfig& c) { return (c.sm80.k_warps - 1) * c.tile.rows * c.tile.cols * 4; }
 
 struct SmemPlan {
-    int32_t rows_bytes, cols_bytes, row_scale_bytes, col_scale_bytes, zero_bytes;       // of one stage
-    int32_t rows, cols, row_scales, col_scales, zeros, tiles, barriers, parts, groups;  // offsets
+    int32_t rows_bytes, cols_bytes, row_scale_bytes, col_scale_bytes, zero_bytes;                 // of one stage
+    int32_t rows, cols, row_scales, col_scales, zeros, tiles, barriers, parts, groups, exchange;  // offsets
     int32_t bytes;  // of the launch, alignment slack included
 };
 
@@ -60,7 +61,9 @@ constexpr SmemPlan plan_smem(const GemmConfig& c) {
     p.barriers = p.tiles + c.stages * kTileBytes;
     p.parts = p.barriers + 2 * c.stages * kBarrierBytes;
     p.groups = p.parts + parts_bytes(c);
-    p.bytes = p.groups + group_table_bytes(c) + kSmemAlignment;  // the driver aligns it to 16 bytes only
+    p.exchange = align_up(p.groups + group_table_bytes(c), 4);
+    p.bytes =
+        p.exchange + exchange_bytes(c, fragment_d_cols(c)) + kSmemAlignment;  // the driver aligns it to 16 bytes only
     return p;
 }
 

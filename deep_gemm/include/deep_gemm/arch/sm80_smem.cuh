@@ -28,6 +28,8 @@ struct Smem : StageSmem<c, plan_smem(c), kSmemAlignment> {
         }
     }
 
+    /// Largest magnitudes, where several warps have columns that share a scale.
+    DG_DEVICE uint32_t exchange() const { return base + kPlan.exchange; }
     DG_DEVICE uint32_t parts() const { return base + kPlan.parts; }
 
     /// The tile whose first K block a stage holds. Fewer than no K blocks: there are no more tiles.

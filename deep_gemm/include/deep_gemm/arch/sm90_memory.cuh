@@ -2,6 +2,7 @@
 #pragma once
 
 #include <deep_gemm/arch/sm90_loop.cuh>
+#include <deep_gemm/epilogue/run_exchange.cuh>
 
 namespace deep_gemm {
 
@@ -21,7 +22,7 @@ struct SmemPlan {
     int32_t rows_bytes, cols_bytes, row_scale_bytes, col_scale_bytes, zero_bytes, block_scale_bytes;  // of one stage
     // Offsets.
     int32_t staging, rows, cols, row_scales, col_scales, zeros, block_scales, barriers, padding_barriers, parts,
-        part_barriers, groups, padding;
+        part_barriers, groups, padding, exchange;
     int32_t bytes;  // of the launch, alignment slack included
 };
 
@@ -51,7 +52,8 @@ constexpr SmemPlan plan_smem(const GemmConfig& c) {
     p.parts = c.split_k.parts_in_ring ? staging_bytes(c) : c.split_k.last_tiles ? p.rows : behind;
     p.groups = c.split_k.parts_in_ring || c.split_k.last_tiles ? behind : p.parts + parts_bytes(c);
     p.padding = p.groups + group_table_bytes(c);
-    p.bytes = p.padding + align_up(padding_words(c) * 4, 16) +
+    p.exchange = p.padding + align_up(padding_words(c) * 4, 16);
+    p.bytes = p.exchange + exchange_bytes(c, fragment_d_cols(c)) +
               kSmemAlignment;  // the driver aligns dynamic shared memory to 16 bytes only
     // compute-sanitizer takes an operand that wgmma reads twice for one of twice the size: it must end inside as well.
     if (c.sm90.wgmma_products) p.bytes += c.tile.cols * kColScaleBytes;

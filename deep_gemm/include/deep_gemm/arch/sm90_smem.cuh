@@ -40,6 +40,8 @@ struct Smem : StageSmem<c, plan_smem(c), kSmemAlignment> {
     DG_DEVICE uint32_t drained() const { return staged() + 8; }
     /// Of a tile, which rows are padding; when they lie there, and when all math warps have read them (marks_padding).
     DG_DEVICE uint32_t padding() const { return base + kPlan.padding; }
+    /// Largest magnitudes, where several warps have columns that share a scale.
+    DG_DEVICE uint32_t exchange() const { return base + kPlan.exchange; }
     DG_DEVICE uint32_t padding_known() const { return base + kPlan.padding_barriers; }
     DG_DEVICE uint32_t padding_read() const { return padding_known() + 8; }
     DG_DEVICE uint32_t full(int stage) const { return base + kPlan.barriers + stage * 8; }

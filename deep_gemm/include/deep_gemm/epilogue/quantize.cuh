@@ -87,14 +87,21 @@ struct Quantise {
         const Place& at = end.at;
         clear_past_columns<c>(values, end);
         float largest[kRuns];
-#pragma unroll
-        for (float& of_run : largest) of_run = 0;
-#pragma unroll
-        for (int32_t i = 0; i < Place::kValues; ++i) {
-            float& of_run = largest[Place::template run<kCols>(i)];
-            of_run = ptx::max_or_nan(of_run, fabsf(values[i]));
+        if constexpr (Place::kExchanges) {
+            const int32_t first_row = c.swap_ab ? end.tile.col : end.tile.row,
+                          first_col = c.swap_ab ? end.tile.row : end.tile.col;
+            if (at.finds) {
+                find<c>(largest, values, at);
+                return at.template for_each_held_run<kCols>([&](int32_t run, int32_t row, int32_t col) {
+                    at.tell(row - first_row, col - first_col, largest[run]);
+                });
+            }
+            at.template for_each_part<kCols>([&](int32_t run, int32_t row, int32_t col) {
+                largest[run] = at.told(row - first_row, col - first_col);
+            });
+        } else {
+            find<c>(largest, values, at);
         }
-        at.template reduce_along<kCols>(largest, [](float x, float y) { return ptx::max_or_nan(x, y); });
         OutputScale<c> scales[kRuns];
         uint32_t stored[kRuns];
 #pragma unroll
@@ -105,8 +112,9 @@ struct Quantise {
 #pragma unroll
         for (int32_t i = 0; i < Place::kValues; ++i) values[i] = scales[Place::template run<kCols>(i)].over(values[i]);
         for_each_padding<c>(end, [&](int32_t i) { stored[Place::template run<kCols>(i)] = kUnitScales<c>; });
-        at.template for_each_run<kCols>([&](int32_t run, int32_t row, int32_t col) {
-            store<c>(params, stored[run], at.group, row, col, at.n_end);
+        at.template for_each_held_run<kCols>([&](int32_t run, int32_t row, int32_t col) {
+            if (col % kCols == 0 && row < at.m_end && col < at.n_end)
+                store<c>(params, stored[run], at.group, row, col, at.n_end);
         });
     }
 
@@ -120,6 +128,20 @@ struct Quantise {
     }
 
 private:
+    /// The largest magnitudes of a warp's columns of each run.
+    template <GemmConfig c, int32_t kRuns, typename Values, typename Place>
+    static DG_DEVICE void find(float (&largest)[kRuns], const Values& values, const Place& at) {
+        constexpr int32_t kCols = c.output_scaling.k;
+#pragma unroll
+        for (float& of_run : largest) of_run = 0;
+#pragma unroll
+        for (int32_t i = 0; i < Place::kValues; ++i) {
+            float& of_run = largest[Place::template run<kCols>(i)];
+            of_run = ptx::max_or_nan(of_run, fabsf(values[i]));
+        }
+        at.template reduce_along<kCols>(largest, [](float x, float y) { return ptx::max_or_nan(x, y); });
+    }
+
     /// What lies there may be anything.
     template <GemmConfig c, typename Values, typename End>
     static DG_DEVICE void clear_past_columns(Values& values, const End& end) {

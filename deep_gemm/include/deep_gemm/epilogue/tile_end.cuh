@@ -20,8 +20,10 @@ namespace deep_gemm {
 ///   for_each_col(visit)           visit(i, column)
 ///   kRuns<kCols>, run<kCols>(i)   how many runs of so many columns of a row it has values of, and which a value is of
 ///   reduce_along<kCols>(of_runs, combine)
-///                                 what other threads found of these runs is combined with what this one did
-///   for_each_run<kCols>(visit)    visit(run, row, first column): each run once, by one thread
+///                                 what other threads of the warp found of these runs is combined with what this one
+///                                 did
+///   for_each_part<kCols>(visit)   visit(run, row, first column that the warp has); for_each_held_run: by one thread
+///   kExchanges, tell, told        where several warps have a run's columns (epilogue/run_exchange.cuh)
 ///   for_each_marked(rows, first, visit)
 ///                                 visit(i) where rows of the tile, from `first` on, are marked (PaddingRowsOf)
 ///

@@ -3,6 +3,7 @@
 
 #include <deep_gemm/element.cuh>
 #include <deep_gemm/epilogue/heads.cuh>
+#include <deep_gemm/epilogue/run_exchange.cuh>
 #include <deep_gemm/mma/fragment_16x8.cuh>
 #include <deep_gemm/ptx/control.cuh>
 #include <deep_gemm/ptx/memory.cuh>
@@ -14,7 +15,7 @@ namespace deep_gemm {
 /// D's (or C's) elements behind one thread's accumulators: a place (epilogue/tile_end.cuh). Two running pointers are
 /// all the addressing that takes registers.
 template <GemmConfig c>
-struct Fragment {
+struct Fragment : RunExchange<c, fragment_d_cols(c)> {
     static constexpr int32_t kValues = kAccumulators<c>;
 
     int32_t row, col;      // of register 0, in D's own frame: M and N
@@ -145,31 +146,43 @@ struct Fragment {
 
     /// Runs of `kCols` columns of a row of D that this thread has some of, and the one that a register is of.
     template <int32_t kCols>
-    static constexpr int32_t kRuns = c.held_cols() / kCols * 2;
+    static constexpr int32_t kRuns = c.swap_ab                ? kValues / 2
+                                     : c.held_cols() <= kCols ? 2
+                                                              : 2 * (c.held_cols() / kCols);
     template <int32_t kCols>
     static DG_DEVICE constexpr int32_t run(int32_t i) {
-        static_assert(!c.swap_ab && c.held_cols() % kCols == 0, "a warp has all columns of a run");
+        if (c.swap_ab) return Fragment16x8::group(i) * 2 + Fragment16x8::neighbour(i);
         return Fragment16x8::group(i) * Fragment16x8::kCols / kCols * 2 + Fragment16x8::half(i);
     }
 
-    /// What all threads that have some of a run found of it, `of_runs`, to each of them.
+    /// What all threads of its warp that have some of a run found of it, `of_runs`, to each of them.
     template <int32_t kCols, typename Combine>
     static DG_DEVICE void reduce_along(float (&of_runs)[kRuns<kCols>], const Combine& combine) {
+        constexpr int32_t kNeighbours = c.swap_ab ? 4 : 1, kEnd = c.swap_ab ? 32 : 4;  // lanes that share a run
 #pragma unroll
         for (float& of_run : of_runs)
 #pragma unroll
-            for (int32_t distance = 1; distance < Fragment16x8::kCols / 2; distance *= 2)
+            for (int32_t distance = kNeighbours; distance < kEnd; distance *= 2)
                 of_run = combine(of_run, __shfl_xor_sync(0xffffffff, of_run, distance));
     }
 
-    /// visit(run, its row, its first column) of those inside that this thread speaks for.
+    /// visit(run, its row, the first of its columns that this warp has). By the thread that speaks for its warp.
     template <int32_t kCols, typename Visit>
-    DG_DEVICE void for_each_run(const Visit& visit) const {
-        if (threadIdx.x % 32 % 4 != 0) return;
+    DG_DEVICE void for_each_held_run(const Visit& visit) const {
+        if ((c.swap_ab ? threadIdx.x % 32 / 4 : threadIdx.x % 4) != 0) return;
+        for_each_part<kCols>(visit);
+    }
+    /// By all of its threads.
+    template <int32_t kCols, typename Visit>
+    DG_DEVICE void for_each_part(const Visit& visit) const {
+        const int32_t lane = threadIdx.x % 32,
+                      first = col - (c.swap_ab ? Fragment16x8::row(lane) : Fragment16x8::col(lane));
 #pragma unroll
         for (int32_t i = 0; i < kRuns<kCols>; ++i) {
-            const int32_t y = row + i % 2 * Fragment16x8::kHalfRows, x = col + i / 2 * kCols;
-            if (y < m_end && x < n_end) visit(i, y, x);
+            if constexpr (c.swap_ab)
+                visit(i, row + i / 2 * Fragment16x8::kCols + i % 2, first);
+            else
+                visit(i, row + i % 2 * Fragment16x8::kHalfRows, first + i / 2 * kCols);
         }
     }
 

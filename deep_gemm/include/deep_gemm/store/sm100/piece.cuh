@@ -4,6 +4,7 @@
 #include <deep_gemm/arch/sm100_smem.cuh>
 #include <deep_gemm/element.cuh>
 #include <deep_gemm/epilogue/heads.cuh>
+#include <deep_gemm/epilogue/run_exchange.cuh>
 #include <deep_gemm/store/padding_rows.cuh>
 #include <deep_gemm/tile/scheduler.cuh>
 
@@ -43,7 +44,7 @@ using PieceSums = RegisterOf<c.sum()>[chunk_cols(c)];
 
 /// Where these lie in D, `kCols` neighbours along the instruction's columns: a place (epilogue/tile_end.cuh).
 template <GemmConfig c>
-struct Piece {
+struct Piece : RunExchange<c, piece_d_cols(c)> {
     static constexpr int32_t kCols = chunk_cols(c), kValues = kCols;
     static constexpr bool kAlongN = !c.swap_ab;  // D's rows are contiguous along the neighbours
     using Stored = StorageOf<c.output>;
@@ -136,6 +137,46 @@ struct Piece {
         for (int32_t i = 0; i < kCols; ++i) visit(i, row_of(i));
     }
 
+    /// visit(neighbour, its column of D).
+    template <typename Visit>
+    DG_DEVICE void for_each_col(const Visit& visit) const {
+#pragma unroll
+        for (int32_t i = 0; i < kCols; ++i) visit(i, col + (kAlongN ? i : 0));
+    }
+
+    /// Runs of so many columns of a row of D that a thread has some of, all of each where these are along its
+    /// neighbours, and the one that a neighbour is of.
+    template <int32_t kRunCols>
+    static constexpr int32_t kRuns = kAlongN ? kCols / kRunCols : kCols;
+    template <int32_t kRunCols>
+    static DG_DEVICE constexpr int32_t run(int32_t i) {
+        return kAlongN ? i / kRunCols : i;
+    }
+    template <int32_t kRunCols, typename Combine>
+    static DG_DEVICE void reduce_along(float (&of_runs)[kRuns<kRunCols>], const Combine& combine) {
+        if constexpr (kAlongN) return;
+#pragma unroll
+        for (float& of_run : of_runs)
+#pragma unroll
+            for (int32_t distance = 1; distance < 32; distance *= 2)
+                of_run = combine(of_run, __shfl_xor_sync(0xffffffff, of_run, distance));
+    }
+
+    /// visit(run, its row, the first of its columns that this warp has). By the thread that speaks for its warp.
+    template <int32_t kRunCols, typename Visit>
+    DG_DEVICE void for_each_held_run(const Visit& visit) const {
+        if (!kAlongN && ptx::lane() != 0) return;
+        for_each_part<kRunCols>(visit);
+    }
+    /// By all of its threads.
+    template <int32_t kRunCols, typename Visit>
+    DG_DEVICE void for_each_part(const Visit& visit) const {
+        const int32_t first = kAlongN ? col : col - ptx::lane();
+#pragma unroll
+        for (int32_t i = 0; i < kRuns<kRunCols>; ++i)
+            visit(i, row_of(kAlongN ? 0 : i), first + (kAlongN ? i * kRunCols : 0));
+    }
+
     /// visit(neighbour) where `marks` (PaddingRowsOf) has its row; `first` is the first one's in the tile.
     template <typename Marks, typename Visit>
     static DG_DEVICE void for_each_marked(const Marks& marks, int32_t first, const Visit& visit) {
@@ -177,6 +218,9 @@ DG_DEVICE void to_words(const RegisterOf<c.output>* values, uint32_t (&words)[4]
     for (int32_t i = 0; i < 4; ++i) {
         if constexpr (bits(c.output) == 32)
             words[i] = to_word(values[i]);
+        else if constexpr (bits(c.output) == 8)
+            words[i] = Pack<c.output>::pack(values[4 * i], values[4 * i + 1]) |
+                       Pack<c.output>::pack(values[4 * i + 2], values[4 * i + 3]) << 16;
         else
             words[i] = Pack<c.output>::pack(values[2 * i], values[2 * i + 1]);
     }

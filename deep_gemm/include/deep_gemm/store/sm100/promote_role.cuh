@@ -70,6 +70,16 @@ private:
 
     DG_DEVICE void store(const float (&totals)[kCols], const Tile& tile) {
         stores_.begin();
+        if constexpr (Piece<c>::kExchanges) {
+            stores_.wait_for_others();
+#pragma unroll
+            for (int32_t chunk = 0; chunk < warp_chunks(c); ++chunk) {
+                PieceSums<c> sums;
+                take(sums, totals, chunk);
+                stores_.find(sums, tile, chunk);
+            }
+            stores_.wait_for_others();
+        }
         if constexpr (c.cluster.k > 1) {
 #pragma unroll
             for (int32_t chunk = 0; chunk < warp_chunks(c); ++chunk) {

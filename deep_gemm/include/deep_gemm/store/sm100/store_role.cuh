@@ -37,6 +37,7 @@ private:
         }
         stores_.begin();
         if constexpr (c.cluster.k > 1) send_parts(empty);
+        if constexpr (Piece<c>::kExchanges) find_runs(tile, empty);
 #pragma unroll 1
         for (int32_t chunk = 0; chunk < kChunks; ++chunk) {
             if (c.cluster.k > 1 && !stores_.owns(chunk)) continue;
@@ -46,6 +47,17 @@ private:
             stores_.write(sums, tile, chunk);
         }
         stores_.end();
+    }
+
+    DG_DEVICE void find_runs(const Tile& tile, bool empty) const {
+        stores_.wait_for_others();
+#pragma unroll 1
+        for (int32_t chunk = 0; chunk < kChunks; ++chunk) {
+            PieceSums<c> sums;
+            load(sums, chunk, empty);
+            stores_.find(sums, tile, chunk);
+        }
+        stores_.wait_for_others();
     }
 
     /// To CTAs that own them. (No next tile waits for the accumulator.)

@@ -23,7 +23,7 @@ template <GemmConfig c>
 class TileStores {
 public:
     DG_DEVICE TileStores(const Smem<c>& smem, const GemmParams& params)
-        : params_(params), stores_(smem), padding_(smem), parts_(smem) {}
+        : params_(params), stores_(smem), padding_(smem), parts_(smem), exchange_(smem.exchange()) {}
 
     DG_DEVICE void begin() const { padding_.begin(); }
 
@@ -33,11 +33,23 @@ public:
 
     DG_DEVICE void write(PieceSums<c>& sums, const Tile& tile, int32_t chunk) {
         if constexpr (c.cluster.k > 1) parts_.add(sums, chunk);
-        const Piece<c> piece(tile, chunk, params_);
+        Piece<c> piece(tile, chunk, params_);
+        if constexpr (Piece<c>::kExchanges) piece.area = exchange_;
         PieceValues<c> values;
         finish_tile<c>(values, sums, piece, tile, PiecePadding<c>{padding_}, params_);
         stores_.write(values, piece, tile, chunk, params_);
     }
+
+    /// What warps find of columns that share a scale, of all chunks before one is written.
+    DG_DEVICE void find(const PieceSums<c>& sums, const Tile& tile, int32_t chunk) const {
+        static_assert(c.cluster.k == 1, "all warps have sums");
+        Piece<c> piece(tile, chunk, params_);
+        piece.area = exchange_, piece.finds = true;
+        PieceValues<c> values;
+        finish_tile<c>(values, sums, piece, tile, PiecePadding<c>{padding_}, params_);
+    }
+    /// The four warps that have the same columns: before the first is found, and when all are.
+    DG_DEVICE void wait_for_others() const { ptx::named_barrier_wait(1 + threadIdx.x / 128, 128); }
 
     DG_DEVICE void end() { padding_.end(); }
 
@@ -49,6 +61,7 @@ private:
     typename SelectStores<c>::Type stores_;
     PaddingRows<c> padding_;
     Parts<c> parts_;
+    uint32_t exchange_;
 };
 
 }  // namespace deep_gemm::sm100

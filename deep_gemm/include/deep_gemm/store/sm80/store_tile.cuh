@@ -1,10 +1,12 @@
 // What becomes of a warp's sums of a tile.
 #pragma once
 
+#include <deep_gemm/arch/sm80_smem.cuh>
 #include <deep_gemm/convert/bytes.cuh>
 #include <deep_gemm/convert/weights.cuh>
 #include <deep_gemm/epilogue/finish_tile.cuh>
 #include <deep_gemm/mma/sm80/warp_place.cuh>
+#include <deep_gemm/ptx/control.cuh>
 #include <deep_gemm/store/sm80/layout_padding.cuh>
 #include <deep_gemm/store/sm80/quads.cuh>
 
@@ -20,18 +22,53 @@ DG_DEVICE void undo_conversion_of_a(Sums<c>& sums) {
         for (auto& sum : sums) sum *= Convert<c.b.element, c.a.element>::kOf16;
 }
 
+template <GemmConfig c>
+DG_DEVICE Fragment<c> piece_of_warp(const Tile& tile, const WarpPlace<c>& place, int32_t piece,
+                                    const GemmParams& params) {
+    const int32_t lane = threadIdx.x % 32;
+    return {tile, place.row + piece * Fragment16x8::kRows + Fragment16x8::row(lane),
+            place.col + Fragment16x8::col(lane), params};
+}
+
 /// A tile's pieces of 16 rows, one after the other. A loop over them NVVM (CUDA 13.0) may leave rolled, with all sums
 /// in local memory.
 template <GemmConfig c, int32_t kPiece = 0>
-DG_DEVICE void store_tile(WarpSums<c>& total, const Tile& tile, const WarpPlace<c>& place, const GemmParams& params) {
-    const int32_t lane = threadIdx.x % 32;
-    const Fragment<c> at(tile, place.row + kPiece * Fragment16x8::kRows + Fragment16x8::row(lane),
-                         place.col + Fragment16x8::col(lane), params);
-    undo_conversion_of_a<c>(total[kPiece]);
+DG_DEVICE void store_pieces(WarpSums<c>& total, const Tile& tile, const WarpPlace<c>& place, const Smem<c>& smem,
+                            const GemmParams& params) {
+    Fragment<c> at = piece_of_warp<c>(tile, place, kPiece, params);
+    if constexpr (Fragment<c>::kExchanges)
+        at.area = smem.exchange();
+    else
+        undo_conversion_of_a<c>(total[kPiece]);
     Results<c> results;
     finish_tile<c>(results, total[kPiece], at, tile, LayoutPadding<c>(params), params);
     store_piece<c>(results, at, params);
-    if constexpr (kPiece + 1 < row_pieces(c)) store_tile<c, kPiece + 1>(total, tile, place, params);
+    if constexpr (kPiece + 1 < row_pieces(c)) store_pieces<c, kPiece + 1>(total, tile, place, smem, params);
+}
+
+/// What they find of columns that share a scale, and others have a part of, ahead of the tile's end.
+template <GemmConfig c, int32_t kPiece = 0>
+DG_DEVICE void exchange_runs(WarpSums<c>& total, const Tile& tile, const WarpPlace<c>& place, const Smem<c>& smem,
+                             const GemmParams& params) {
+    undo_conversion_of_a<c>(total[kPiece]);
+    Fragment<c> at = piece_of_warp<c>(tile, place, kPiece, params);
+    at.area = smem.exchange(), at.finds = true;
+    Results<c> results;
+    finish_tile<c>(results, total[kPiece], at, tile, LayoutPadding<c>(params), params);
+    if constexpr (kPiece + 1 < row_pieces(c)) exchange_runs<c, kPiece + 1>(total, tile, place, smem, params);
+}
+
+/// A warp's sums of a tile.
+template <GemmConfig c>
+DG_DEVICE void store_tile(WarpSums<c>& total, const Tile& tile, const WarpPlace<c>& place, const Smem<c>& smem,
+                          const GemmParams& params) {
+    if constexpr (Fragment<c>::kExchanges) {
+        constexpr int32_t kRunsFound = 7, kThreads = c.sm80.row_warps * c.col_warps * 32;  // those that have sums
+        ptx::named_barrier_wait(kRunsFound, kThreads);  // what the tile before found has been read
+        exchange_runs<c>(total, tile, place, smem, params);
+        ptx::named_barrier_wait(kRunsFound, kThreads);
+    }
+    store_pieces<c>(total, tile, place, smem, params);
 }
 
 }  // namespace deep_gemm::sm80
