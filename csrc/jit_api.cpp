@@ -51,6 +51,7 @@ Object jit_settings() {
             {"with_lineinfo", s.with_lineinfo},
             {"ptxas_verbose", s.ptxas_verbose},
             {"ptxas_check", s.ptxas_check},
+            {"refuse", s.refuse},
             {"target", s.target},
             {"autotune", s.autotune},
             {"fp32_scales", s.fp32_scales},

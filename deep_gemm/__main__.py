@@ -345,6 +345,11 @@ def parse_arguments() -> argparse.Namespace:
     verified = actions.add_parser("verify", help="read every kernel, and report those that are not what was written")
     verified.add_argument("--remove", action="store_true", help="delete damaged entries")
     actions.add_parser("clear", help="delete everything")
+    packed = actions.add_parser("pack", help="write all kernels into one file, as for an image")
+    packed.add_argument("file", help="a compressed tar file to write")
+    packed.add_argument("--target", action="append", choices=list(GPUS), help="only of this target, or these")
+    unpacked = actions.add_parser("unpack", help="add the kernels of such a file, from whom you trust")
+    unpacked.add_argument("file")
     pruned = actions.add_parser("prune", help="delete the oldest kernels")
     pruned.add_argument("--max-mb", type=amount, help="until no more than this is left")
     pruned.add_argument("--older-than", type=amount, metavar="DAYS", help="those compiled longer ago than this")
@@ -364,7 +369,9 @@ def main() -> int:
         return demo() if doctor() else 1
     try:
         return int(arguments.run(arguments))
-    except (RuntimeError, ValueError) as error:  # what the library says to its caller
+    except BrokenPipeError:  # see below
+        raise
+    except (RuntimeError, ValueError, OSError) as error:  # what the library says to its caller
         print(f"python -m deep_gemm {arguments.command}: {error}", file=sys.stderr)
         return 1
 

@@ -19,6 +19,13 @@ def cache(arguments: argparse.Namespace) -> int:
         return print_sizes(root)
     if arguments.action == "verify":
         return verify(root, arguments.remove)
+    if arguments.action == "pack":
+        count = jit.pack_cache(arguments.file, targets=arguments.target or ())
+        print(f"{count} kernels of {root} in {arguments.file} ({Path(arguments.file).stat().st_size / 1e6:.1f} MB)")
+        return 0
+    if arguments.action == "unpack":
+        print(f"{jit.unpack_cache(arguments.file)} new kernels in {root}, of {arguments.file}")
+        return 0
     if arguments.action == "clear":
         return print_deleted(root, jit.clear_cache())
     if arguments.max_mb is None and arguments.older_than is None:

@@ -75,12 +75,15 @@ def cache_sizes() -> dict[str, tuple[int, int]]:
     return sizes
 
 
-def verify_cache(*, remove: bool = False, progress: bool = False) -> list[DamagedEntry]:
+def verify_cache(
+    *, only: Sequence[str] | None = None, remove: bool = False, progress: bool = False
+) -> list[DamagedEntry]:
     """Ask of every kernel of the disk cache what is asked when it is loaded: is it what was written, and by whom.
 
     A process that needs a damaged entry notices by itself, and compiles it again; this finds them all at once.
 
     Args:
+        only: `<name>.<key>` of the kernels to ask; by default all.
         remove: delete damaged entries.
         progress: show a progress bar on stderr, if that is a terminal.
 
@@ -90,7 +93,7 @@ def verify_cache(*, remove: bool = False, progress: bool = False) -> list[Damage
     Raises:
         RuntimeError: a damaged entry could not be deleted.
     """
-    directories = _directories(cache_dir())
+    directories = [path for path in _directories(cache_dir()) if only is None or path.name in only]
     damaged = []
     for directory in with_progress(directories, "verifying", "kernels", len(directories), progress):
         problem = str(C.jit_entry_problem(directory.name))

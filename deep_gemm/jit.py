@@ -11,6 +11,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
+from ._cache_archive import pack_cache, unpack_cache
 from ._disk_cache import (
     CacheEntry,
     DamagedEntry,
@@ -38,11 +39,13 @@ __all__ = [
     "compile_recorded",
     "compiler_info",
     "list_cache",
+    "pack_cache",
     "placeholder",
     "prune_cache",
     "record",
     "settings",
     "statistics",
+    "unpack_cache",
     "verify_cache",
 ]
 

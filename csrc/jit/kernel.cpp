@@ -102,7 +102,10 @@ struct Image {
     bool on_disk;
 };
 
-Image find_or_compile(const KernelSource& source, const CacheEntry& entry) {
+/// Who wants an image: a call that needs it now, or who compiles beforehand.
+enum class Wanted : uint8_t { by_call, beforehand };
+
+Image find_or_compile(const KernelSource& source, const CacheEntry& entry, Wanted wanted) {
     DiskCache& cache = DiskCache::get();
     const auto start = Clock::now();
     const auto found = [&](CachedImage& hit) {
@@ -115,6 +118,11 @@ Image find_or_compile(const KernelSource& source, const CacheEntry& entry) {
         return Image{std::move(hit.image), true};
     };
     if (auto hit = cache.find(entry, /*locked=*/false)) return found(*hit);
+    require_runtime(wanted == Wanted::beforehand || !settings().refuse, source.name, " for ", entry.target,
+                    " is not in the cache (",
+                    settings().cache_dir.empty() ? "there is none" : settings().cache_dir.c_str(),
+                    "), and DG_JIT_REFUSE=1 says not to compile it now: compile it beforehand, by `python -m deep_gemm "
+                    "precompile` or by this call under deep_gemm.jit.record");
     const DiskCache::Lock lock(cache, entry);
     // Another process may have finished it while this one waited for the lock.
     if (auto hit = cache.find(entry, /*locked=*/true)) return found(*hit);
@@ -134,11 +142,11 @@ Image find_or_compile(const KernelSource& source, const CacheEntry& entry) {
     return {std::move(compiled.image), stored};
 }
 
-std::string image_of(const KernelSource& source, const CacheEntry& entry) {
+std::string image_of(const KernelSource& source, const CacheEntry& entry, Wanted wanted) {
     // Images that the disk did not take stay here; others are read again by whoever asks again.
     static auto& kImages = *new OnceMap<std::string, std::shared_ptr<const std::string>>;
     const auto image = kImages.get(entry.key, [&] {
-        Image made = find_or_compile(source, entry);
+        Image made = find_or_compile(source, entry, wanted);
         if (made.on_disk) dump_sass(entry);
         return std::pair{std::make_shared<const std::string>(std::move(made.bytes)), !made.on_disk};
     });
@@ -161,7 +169,7 @@ const Kernel* get_kernel(Device& device, const KernelSource& source, uint32_t sm
     if (const Kernel* noted = device.note(source.name, source.text, target)) return noted;
     const CacheEntry entry = entry_of(source, target, device.facts().output);
     return kKernels.get({&device, smem_bytes, entry.key}, [&] {
-        const std::string image = image_of(source, entry);
+        const std::string image = image_of(source, entry, Wanted::by_call);
         const auto start = Clock::now();
         const Kernel* kernel = device.load(image, source.name.c_str(), smem_bytes);
         count(&Statistics::loaded);
@@ -173,7 +181,7 @@ const Kernel* get_kernel(Device& device, const KernelSource& source, uint32_t sm
 }
 
 std::string compile_to_image(const KernelSource& source, const std::string& target, Output output) {
-    return image_of(source, entry_of(source, target, output));
+    return image_of(source, entry_of(source, target, output), Wanted::beforehand);
 }
 
 Statistics statistics() {

@@ -125,6 +125,7 @@ Settings read_environment() {
     s.with_lineinfo = flag("DG_JIT_WITH_LINEINFO");
     s.ptxas_verbose = flag("DG_JIT_PTXAS_VERBOSE");
     s.ptxas_check = flag("DG_JIT_PTXAS_CHECK");
+    s.refuse = flag("DG_JIT_REFUSE");
     s.target = text_of("DG_TARGET");
     s.autotune = flag("DG_AUTOTUNE");
     s.fp32_scales = flag("DG_FP32_SCALES");

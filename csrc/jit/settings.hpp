@@ -27,6 +27,8 @@ struct Settings {
     bool ptxas_verbose = false;  // DG_JIT_PTXAS_VERBOSE
     bool ptxas_check = false;    // DG_JIT_PTXAS_CHECK: refuse kernels that spill or wait where their source does not
 
+    bool refuse = false;  // DG_JIT_REFUSE: calls whose kernel is in no cache fail, where they would compile it
+
     std::string target;  // DG_TARGET: an older one that GPUs stand in for; empty: each GPU's own
 
     bool autotune = false;  // DG_AUTOTUNE: measure the cheapest few configs of each new problem

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import io
 import json
 import os
 import re
+import tarfile
 from datetime import datetime
 from pathlib import Path
 
@@ -160,3 +162,85 @@ def test_cache_without_a_directory_says_so(action) -> None:
 @pytest.mark.parametrize("action", ["list", "size", "verify", "clear"])
 def test_an_empty_cache_is_no_error(cache, action) -> None:
     succeed("cache", action, DG_JIT_CACHE_DIR=cache)
+
+
+def test_a_packed_cache_is_found_elsewhere(cache, kernels, tmp_path) -> None:
+    file, other = tmp_path / "kernels.tar.xz", tmp_path / "other"
+    assert "3 kernels of" in succeed("cache", "pack", str(file), DG_JIT_CACHE_DIR=cache)
+    again = tmp_path / "again.tar.xz"
+    succeed("cache", "pack", str(again), DG_JIT_CACHE_DIR=cache)
+    assert file.read_bytes() == again.read_bytes()
+    assert "3 new kernels in" in succeed("cache", "unpack", str(file), DG_JIT_CACHE_DIR=other)
+    assert "0 new kernels in" in succeed("cache", "unpack", str(file), DG_JIT_CACHE_DIR=other)
+    assert "none damaged" in succeed("cache", "verify", DG_JIT_CACHE_DIR=other)
+    assert not list((other / "drafts").iterdir())
+    code = COMPILE + "compile('first'); result = jit.statistics()"
+    counts = fresh.check(code, DG_JIT_CACHE_DIR=other).result
+    assert (counts["compiled"], counts["found_on_disk"]) == (0, 1)
+
+
+def test_a_cache_is_packed_without_what_is_damaged_or_for_other_targets(cache, kernels, tmp_path) -> None:
+    file = tmp_path / "kernels.tar.xz"
+    flip(kernels["second"])
+    assert "2 kernels of" in succeed("cache", "pack", str(file), DG_JIT_CACHE_DIR=cache)
+    assert "0 kernels of" in succeed("cache", "pack", str(file), "--target", "sm_80", DG_JIT_CACHE_DIR=cache)
+
+
+@pytest.mark.parametrize("member", ["../escaped", "kernels/first.12/kernel.cu", "kernels/first.{key}/run.sh", "link"])
+def test_unpacking_refuses_what_is_no_cache(cache, kernels, tmp_path, member) -> None:
+    file, other = tmp_path / "kernels.tar", tmp_path / "other"
+    with tarfile.open(file, "w") as archive:
+        entry = tarfile.TarInfo(f"kernels/{kernels['first'].name}/kernel.json")
+        archive.addfile(entry)
+        entry = tarfile.TarInfo(member.format(key="0" * 32))
+        if member == "link":
+            entry.name, entry.type, entry.linkname = (
+                f"kernels/{kernels['first'].name}/kernel.cu",
+                tarfile.SYMTYPE,
+                "/etc",
+            )
+        archive.addfile(entry)
+    assert "is no file of a kernel" in refuse("cache", "unpack", str(file), DG_JIT_CACHE_DIR=other)
+    assert not list((other / "kernels").iterdir())
+    assert not (tmp_path / "escaped").exists()
+    file.write_text("text")
+    assert "must be a file of pack_cache" in refuse("cache", "unpack", str(file), DG_JIT_CACHE_DIR=other)
+    assert "No such file" in refuse("cache", "unpack", str(tmp_path / "none"), DG_JIT_CACHE_DIR=other)
+
+
+def test_unpacking_leaves_out_what_was_changed(cache, kernels, tmp_path) -> None:
+    file, changed, other = tmp_path / "kernels.tar", tmp_path / "changed.tar", tmp_path / "other"
+    succeed("cache", "pack", str(file), DG_JIT_CACHE_DIR=cache)
+    name = kernels["second"].name
+    with tarfile.open(file) as source, tarfile.open(changed, "w") as archive:
+        for member in source:
+            content = source.extractfile(member).read()
+            if member.name == f"kernels/{name}/kernel.cubin":
+                content = content[:100] + bytes([content[100] ^ 1]) + content[101:]
+            archive.addfile(member, io.BytesIO(content))
+    said = refuse("cache", "unpack", str(changed), DG_JIT_CACHE_DIR=other)
+    assert f"but {name} is damaged, and was left out" in said
+    assert left_in(other) == ["first", "third"]
+
+
+REFUSED = """
+import deep_gemm
+a, b, d = (torch.ones(shape, dtype=torch.bfloat16) for shape in ((16, 64), (32, 64), (16, 32)))
+try:
+    deep_gemm.bf16_gemm_nt(a, b, d)
+    result = float(d[0, 0])
+except RuntimeError as error:
+    result = str(error)
+"""
+
+
+def test_a_process_that_refuses_to_compile_names_what_to_compile(cache) -> None:
+    said = fresh.check(REFUSED, DG_JIT_CACHE_DIR=cache, DG_JIT_REFUSE=1).result
+    assert re.match(
+        r"bf16_gemm_sm90_dense\w* for sm_90a is not in the cache \(.*\), and DG_JIT_REFUSE=1 says not to", said
+    )
+    assert said.endswith("; the call has M=16 N=32 K=64 groups=1")
+    beforehand = COMPILE + "compile(); result = jit.statistics()['compiled']"
+    assert fresh.check(beforehand, DG_JIT_CACHE_DIR=cache, DG_JIT_REFUSE=1).result == 1
+    assert fresh.check(REFUSED, DG_JIT_CACHE_DIR=cache).result == 64
+    assert fresh.check(REFUSED, DG_JIT_CACHE_DIR=cache, DG_JIT_REFUSE=1).result == 64

@@ -45,9 +45,21 @@ Choice serve_with(const Tiling& forced, const Problem& problem) {
     return finish(problem, candidate);
 }
 
+std::string shape_text(const Problem& p) { return concat("M=", p.m, " N=", p.n, " K=", p.k, " groups=", p.num_groups); }
+
 void print(const Problem& p, const Choice& choice) {
-    std::fprintf(stderr, "deep_gemm: M=%d N=%d K=%d groups=%d: %d CTAs, estimated %.1f us, GemmConfig%s\n", p.m, p.n,
-                 p.k, p.num_groups, choice.num_ctas, choice.cost_us, config_text(choice.config).c_str());
+    std::fprintf(stderr, "deep_gemm: %s: %d CTAs, estimated %.1f us, GemmConfig%s\n", shape_text(p).c_str(),
+                 choice.num_ctas, choice.cost_us, config_text(choice.config).c_str());
+}
+
+/// Compiles outside of any lock; the JIT makes each kernel once.
+LaunchPlan plan_for(Device& device, const Problem& problem, const Choice& choice) {
+    try {
+        return make_plan(device, choice);
+    } catch (const Error& error) {
+        if (!jit::settings().refuse) throw;
+        fail(error.kind(), error.what(), "; the call has ", shape_text(problem));
+    }
 }
 
 }  // namespace
@@ -142,7 +154,7 @@ LaunchPlan PlanCache::find_or_make(Device& device, const Problem& problem) {
                           : tunes ? find_tuned(device, problem, untuned)
                                   : select(problem);
     if (jit::settings().print_configs) print(problem, choice);
-    LaunchPlan plan = make_plan(device, choice);  // compiles outside the lock; the JIT makes each kernel once
+    LaunchPlan plan = plan_for(device, problem, choice);
     plan.untuned = untuned, plan.forcings = forcings;
     if (!untuned) remember(problem, plan);
     return plan;
