@@ -66,7 +66,7 @@ int32_t choose_threads(const QuantizeCall& call, int32_t sms) {
     const int64_t pieces = divided(call.params.k, kPieceK);
     const bool few = call.matrices * call.likely_rows < kBlocksOfSm * sms;
     int64_t threads = kQuantizeThreads;
-    while (threads < kMost && threads * (few ? 1 : kRowPieces) < pieces) threads *= 2;
+    while (threads < kMost && threads * (few ? 1 : call.config.row_pieces()) < pieces) threads *= 2;
     return static_cast<int32_t>(threads);
 }
 

@@ -1,4 +1,4 @@
-"""Quantise kernels of INT8, FP4 and blocks of weights, and the casts of utils, against torch's formulas, bit for bit."""
+"""Quantise kernels of INT8, FP4 and blocks of weights, and casts of utils, against torch's formulas, bit for bit."""
 
 from __future__ import annotations
 
@@ -85,10 +85,21 @@ def test_fp4_is_what_utils_make(device, m, k, dtype) -> None:
     for scales in ("packed", "ue8m0"):
         expected = per_token_cast_to_fp4(on_cpu, True, 32, scales == "packed")
         assert all(equal(t.cpu(), e) for t, e in zip(quantize.mxfp4(x, scales=scales), expected, strict=True))
-    for whole in (None, 0.01, torch.tensor(1e-3)):
+    for whole in (None, 0.01, torch.tensor(1e-3), 1e-30, 1e30, 0.0):
         given = whole.to(device) if isinstance(whole, torch.Tensor) else whole
         expected = per_token_cast_to_nvfp4(on_cpu, whole)
         assert all(equal(t.cpu(), e) for t, e in zip(quantize.nvfp4(x, global_scale=given), expected, strict=True))
+
+
+@pytest.mark.parametrize("device", ONE_OF_EACH_ARCH, indirect=True)
+def test_fp4_of_what_is_not_finite(device) -> None:
+    x = values(6, 64, dtype=torch.float32, device=device)
+    x[0, 3], x[1, 40], x[2, 5], x[3, 7], x[4] = torch.inf, -torch.inf, torch.nan, 3e38, 1e-42
+    for whole in (0.01, 1e-30):
+        expected = per_token_cast_to_nvfp4(x.cpu(), whole)
+        assert all(equal(t.cpu(), e) for t, e in zip(quantize.nvfp4(x, global_scale=whole), expected, strict=True))
+    expected = per_token_cast_to_fp4(x.cpu(), True, 32, True)
+    assert all(equal(t.cpu(), e) for t, e in zip(quantize.mxfp4(x), expected, strict=True))
 
 
 @pytest.mark.parametrize("device", ONE_OF_EACH_ARCH, indirect=True)

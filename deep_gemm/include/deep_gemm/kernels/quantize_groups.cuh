@@ -64,6 +64,7 @@ DG_DEVICE void quantize_tile(const QuantizeParams& params, int32_t matrix, int32
 #pragma unroll
     for (int32_t i = 0; i < kRows; ++i)
         sources[i].load(params, x_row + i * params.x_row_stride, column, (existing >> i & 1) != 0);
+    wait_for_all<c>(sources);
 
     float values[kRows][kPieceK], amax[kRows];
 #pragma unroll
@@ -87,7 +88,7 @@ DG_DEVICE void quantize_tile(const QuantizeParams& params, int32_t matrix, int32
     for (int32_t i = 0; i < Own::kCount; ++i) {
         const int32_t row = Own::first(lane) + i;
         const MadeScale scale = make_scale<c>(params, amax[i]);
-        divisors[i] = DivisorOf<c>(scale.divisor);
+        divisors[i] = DivisorOf<c>(scale.divisor, amax[i]);
         if (Own::writes(lane) && (existing >> row & 1) != 0 && k_group * c.group < params.k)
             store_scale<c>(params, matrix, first_row + row, k_group, scale.stored);
     }

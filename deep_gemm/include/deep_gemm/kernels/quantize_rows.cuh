@@ -39,7 +39,7 @@ DG_DEVICE int32_t sum_of_codes(uint2 codes) {
 
 template <QuantizeConfig c>
 DG_DEVICE void quantize_row(const QuantizeParams& params, int32_t matrix, int32_t row) {
-    constexpr int32_t kStep = c.threads * kPieceK;
+    constexpr int32_t kStep = c.threads * kPieceK, kPieces = c.row_pieces();
     const int32_t first = static_cast<int32_t>(threadIdx.x) * kPieceK;
     const int64_t x_row = matrix * params.x_group_stride + row * params.x_row_stride,
                   q_row = matrix * params.q_group_stride + row * params.q_row_stride,
@@ -47,18 +47,19 @@ DG_DEVICE void quantize_row(const QuantizeParams& params, int32_t matrix, int32_
     float row_scale = 1.0f;
     if constexpr (c.row_scale)
         row_scale = params.row_scale[matrix * params.row_scale_group_stride + row * params.row_scale_stride];
-    Source<c> sources[kRowPieces];
+    Source<c> sources[kPieces];
 #pragma unroll
-    for (int32_t i = 0; i < kRowPieces; ++i) sources[i].load(params, x_row, first + i * kStep, true);
+    for (int32_t i = 0; i < kPieces; ++i) sources[i].load(params, x_row, first + i * kStep, true);
+    wait_for_all<c>(sources);
     Range<c> range;
-    float kept[kRowPieces][kPieceK];
+    float kept[kPieces][kPieceK];
 #pragma unroll
-    for (int32_t i = 0; i < kRowPieces; ++i) {
+    for (int32_t i = 0; i < kPieces; ++i) {
         sources[i].values(params, first + i * kStep, row_scale, kept[i]);
         range.add(kept[i]);
     }
 #pragma unroll 1
-    for (int32_t column = first + kRowPieces * kStep; column < params.k; column += kStep) {
+    for (int32_t column = first + kPieces * kStep; column < params.k; column += kStep) {
         Source<c> source;
         float values[kPieceK];
         source.load(params, x_row, column, true);
@@ -85,9 +86,9 @@ DG_DEVICE void quantize_row(const QuantizeParams& params, int32_t matrix, int32_
         }
     };
 #pragma unroll
-    for (int32_t i = 0; i < kRowPieces; ++i) store(first + i * kStep, kept[i]);
+    for (int32_t i = 0; i < kPieces; ++i) store(first + i * kStep, kept[i]);
 #pragma unroll 1
-    for (int32_t column = first + kRowPieces * kStep; column < params.k; column += kStep) {
+    for (int32_t column = first + kPieces * kStep; column < params.k; column += kStep) {
         Source<c> source;
         float values[kPieceK];
         source.load(params, x_row, column, true);

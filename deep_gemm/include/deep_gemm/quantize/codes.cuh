@@ -7,13 +7,25 @@
 
 namespace deep_gemm {
 
-/// The E2M1 code of the nearest number, of two equally near ones the even code; 6 where it is larger, and no -0.
-DG_DEVICE uint32_t e2m1_code(float value) {
-    constexpr uint32_t kHalves = 149u << 23;  // 2^22, whose last bit is one half
-    const uint32_t bits = __float_as_uint(fabsf(value)), rounded = bits + 0x1fffffu + (bits >> 22 & 1);
-    const uint32_t below_one = __float_as_uint(__fadd_rn(fabsf(value), __uint_as_float(kHalves))) - kHalves;
-    const uint32_t code = bits < 0x3f800000u ? below_one : min((rounded >> 22) - 252u, 7u);
-    return code | (value < 0.0f && code != 0 ? 8u : 0u);
+/// E2M1 codes of eight values, the first in the lowest nibble: of the nearest number, of two equally near ones the even
+/// code; 6 where they are larger, NaN too, and no -0.
+///
+/// A magnitude from 2^e on, or from 1 where e is less, has steps of 2^e / 2. Added to 2^22 as many times, it is rounded
+/// to them, and the sum's last bits are its steps: two and more, behind two for each e. What all sums have in common is
+/// subtracted at the end.
+DG_DEVICE uint32_t e2m1_codes(const float (&values)[kPieceK]) {
+    constexpr uint32_t kOne = 127u << 23, kSteps = 22u << 23, kInCommon = kSteps + (kOne >> 22);
+    uint32_t word = 0;
+#pragma unroll
+    for (int32_t i = 0; i < kPieceK; ++i) {
+        const float magnitude = fminf(fabsf(values[i]), 6.0f);
+        const uint32_t power = max(__float_as_uint(magnitude) & 0x7f800000u, kOne);
+        const uint32_t sum = __float_as_uint(__fadd_rn(magnitude, __uint_as_float(power + kSteps)));
+        word += (sum - power + (power >> 22)) << 4 * i;
+        if (values[i] < -0.25f) word += 8u << 4 * i;  // what is nearer to zero has no sign
+    }
+    constexpr uint32_t kInAll = 0x11111111u * kInCommon;
+    return word - kInAll;
 }
 
 /// The nearest integer, halves to the even one, of what is within 2^22.
@@ -49,10 +61,7 @@ DG_DEVICE uint2 codes_of(const float (&quotients)[kPieceK], float zero) {
         return {four(0), four(4)};
     } else {
         static_assert(c.output == Element::e2m1r);
-        uint32_t word = 0;
-#pragma unroll
-        for (int32_t i = 0; i < kPieceK; ++i) word |= e2m1_code(quotients[i]) << 4 * i;
-        return {word, 0};
+        return {e2m1_codes(quotients), 0};
     }
 }
 
@@ -78,8 +87,7 @@ template <QuantizeConfig c, typename Divisor>
 DG_DEVICE uint2 store_quantized(const QuantizeParams& params, int64_t row, int32_t column,
                                 const float (&values)[kPieceK], const Divisor& divisor, float zero = 0.0f) {
     float quotients[kPieceK];
-#pragma unroll
-    for (int32_t i = 0; i < kPieceK; ++i) quotients[i] = divisor.quotient(values[i]);
+    divisor.divide(values, quotients);
     const uint2 codes = codes_of<c>(quotients, zero);
     store_codes<c>(params, row, column, codes);
     return codes;

@@ -8,7 +8,6 @@ namespace deep_gemm {
 inline constexpr int32_t kQuantizeWarps = 4, kQuantizeThreads = kQuantizeWarps * 32;
 inline constexpr int32_t kPieceK = 8;            // neighbours that a thread reads, and quantises, at once
 inline constexpr int32_t kWarpK = 32 * kPieceK;  // of K that a warp has
-inline constexpr int32_t kRowPieces = 4;         // of a thread where a whole row shares a scale
 inline constexpr int32_t kMaxTileRows = 8;       // rows that a warp has, of which alignments are multiples
 inline constexpr int32_t kBlockThreads = 256;    // where a block of rows and columns shares a scale
 inline constexpr int32_t kBlockRows = 128, kBlockK = 128;
@@ -45,6 +44,8 @@ struct QuantizeConfig {
     constexpr bool operator==(const QuantizeConfig&) const = default;
     constexpr int32_t group_lanes() const { return group / kPieceK; }
     constexpr bool powers_of_two() const { return scales == ScaleForm::ue8m0 || scales == ScaleForm::exponents; }
+    /// Pieces that a thread keeps where a whole row shares a scale: registers hold twice as much of a gate.
+    constexpr int32_t row_pieces() const { return 4 / gates(); }
     constexpr int32_t gates() const { return gate == Gate::none ? 1 : 2; }
 };
 

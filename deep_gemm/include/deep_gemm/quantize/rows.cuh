@@ -24,6 +24,7 @@ DG_DEVICE uint32_t existing_rows(const QuantizeParams& params, int32_t first, in
     } else if constexpr (c.layout == RowLayout::psum) {
         // The expert is the first that ends behind the tile's first row.
         int32_t expert = 0;
+#pragma unroll 4
         for (int32_t i = 0; i < params.num_experts; i += 32) {
             const bool known = i + lane < params.num_experts;
             const bool before = known && ptx::load_global_int(params.layout + i + lane) <= first;

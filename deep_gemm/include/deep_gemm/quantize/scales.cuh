@@ -62,7 +62,7 @@ struct Divisor {
     float reciprocal = 0, divisor = 0;
 
     Divisor() = default;
-    DG_DEVICE explicit Divisor(float scale) : reciprocal(__fdiv_rn(1.0f, scale)) {
+    DG_DEVICE explicit Divisor(float scale, float /*amax*/ = 0) : reciprocal(__fdiv_rn(1.0f, scale)) {
         if constexpr (!kPowerOfTwo) divisor = __float_as_uint(scale) == 0x7f800000u ? 0.0f : scale;
     }
 
@@ -74,6 +74,11 @@ struct Divisor {
             found = __fmaf_rn(__fmaf_rn(found, divisor, -value), -reciprocal, found);
         return found;
     }
+    template <int32_t kCount>
+    DG_DEVICE void divide(const float (&values)[kCount], float (&quotients)[kCount]) const {
+#pragma unroll
+        for (int32_t i = 0; i < kCount; ++i) quotients[i] = quotient(values[i]);
+    }
 
     DG_DEVICE Divisor of_lane(int32_t lane) const {
         Divisor other;
@@ -83,14 +88,33 @@ struct Divisor {
     }
 };
 
-/// Divides by what may be anything, as a product of two scales. Zero makes zeros.
+/// Divides values up to a magnitude by what may be anything, as a product of two scales. Zero makes zeros. Where the
+/// reciprocal, quotients and remainders that matter are neither subnormal nor infinite, it divides as the others do.
 struct AnyDivisor {
-    float divisor = 0;
+    Divisor<false> usual;  // its reciprocal is 0 where they may be
 
     AnyDivisor() = default;
-    DG_DEVICE explicit AnyDivisor(float scale) : divisor(scale) {}
-    DG_DEVICE float quotient(float value) const { return divisor == 0.0f ? 0.0f : __fdiv_rn(value, divisor); }
-    DG_DEVICE AnyDivisor of_lane(int32_t lane) const { return AnyDivisor(__shfl_sync(0xffffffff, divisor, lane)); }
+    DG_DEVICE AnyDivisor(float scale, float amax) : usual(scale) {
+        constexpr float kLeast = 0x1p-60f, kMost = 0x1p60f;
+        const bool is_usual = fabsf(scale) >= kLeast && fabsf(scale) <= kMost && amax <= kMost;
+        usual.divisor = scale, usual.reciprocal = is_usual ? usual.reciprocal : 0.0f;
+    }
+
+    template <int32_t kCount>
+    DG_DEVICE void divide(const float (&values)[kCount], float (&quotients)[kCount]) const {
+        if (usual.reciprocal != 0.0f) {
+            usual.divide(values, quotients);
+        } else {
+#pragma unroll
+            for (int32_t i = 0; i < kCount; ++i)
+                quotients[i] = usual.divisor == 0.0f ? 0.0f : __fdiv_rn(values[i], usual.divisor);
+        }
+    }
+    DG_DEVICE AnyDivisor of_lane(int32_t lane) const {
+        AnyDivisor other;
+        other.usual = usual.of_lane(lane);
+        return other;
+    }
 };
 
 template <QuantizeConfig c>

@@ -41,6 +41,18 @@ public:
         }
     }
 
+    /// Something of each load.
+    DG_DEVICE uint32_t loaded() const {
+        uint32_t some = 0;
+#pragma unroll
+        for (int32_t i = 0; i < kWords * c.gates(); i += 4) some |= words_[i];
+        return some;
+    }
+    DG_DEVICE void add_bits(uint32_t bits) {
+#pragma unroll
+        for (uint32_t& word : words_) word |= bits;
+    }
+
 private:
     static constexpr int32_t kBytes = bits(c.input) / 8, kWords = kPieceK * kBytes / 4;
 
@@ -80,5 +92,17 @@ private:
 
     uint32_t words_[kWords * c.gates()];
 };
+
+/// Nothing is computed before all loads were asked for: ptxas would do an activation first, and ask for the next row's
+/// words then. blockIdx.y is 0, which it does not know.
+template <QuantizeConfig c, int32_t kCount>
+DG_DEVICE void wait_for_all(Source<c> (&sources)[kCount]) {
+    if constexpr (c.gate == Gate::none || kCount == 1) return;
+    uint32_t loaded = 0;
+#pragma unroll
+    for (const Source<c>& source : sources) loaded |= source.loaded();
+#pragma unroll
+    for (Source<c>& source : sources) source.add_bits(loaded & blockIdx.y);
+}
 
 }  // namespace deep_gemm
