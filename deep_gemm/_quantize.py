@@ -15,7 +15,6 @@ from ._arguments import no_memory
 from ._extension import C
 from ._gemm import Contiguous, Masked
 from ._numbers import fp32_bits, integer
-from .layout import get_tma_aligned_size
 
 Grouping = Contiguous | Masked | None
 Out = Sequence[torch.Tensor] | None
@@ -26,6 +25,7 @@ _FORMS = {"fp32": 0, "ue8m0": 1, "packed": 2, "e4m3": 3}
 _GATES = {"": 0, "swiglu": 1, "geglu": 2}
 _ALL, _CONTIGUOUS, _PSUM, _MASKED = range(4)
 _SCALES_PER_WORD = 4
+_ALIGNED_ROWS = 4  # of 4 bytes: 16
 BLOCK = 128  # rows, and columns, that share a scale
 
 
@@ -162,23 +162,24 @@ def _grouping_numbers(grouping: Grouping) -> tuple[torch.Tensor | None, int, int
 def _results(x: torch.Tensor, plan: Plan) -> tuple[torch.Tensor, ...]:
     *lead, rows, columns = x.shape
     k = columns // plan.columns
-    q = torch.empty((*lead, rows, k // plan.codes.per_byte), dtype=plan.codes.dtype, device=x.device)
+    q = x.new_empty((*lead, rows, k // plan.codes.per_byte), dtype=plan.codes.dtype)
     if plan.group is None:
-        s = torch.empty((*lead, rows), dtype=torch.float32, device=x.device)
-        counts = [torch.empty((*lead, rows), dtype=torch.int32, device=x.device) for _ in range(plan.zeros + plan.sums)]
+        s = x.new_empty((*lead, rows), dtype=torch.float32)
+        counts = [x.new_empty((*lead, rows), dtype=torch.int32) for _ in range(plan.zeros + plan.sums)]
         return q, s, *counts
     groups = -(-k // plan.group)
     if plan.codes.share == "block":
-        return q, torch.empty((*lead, -(-rows // BLOCK), groups), dtype=torch.float32, device=x.device)
+        return q, x.new_empty((*lead, -(-rows // BLOCK), groups), dtype=torch.float32)
     if plan.scales == "e4m3":
-        return q, torch.empty((*lead, rows, groups), dtype=torch.float8_e4m3fn, device=x.device)
+        return q, x.new_empty((*lead, rows, groups), dtype=torch.float8_e4m3fn)
     packed = plan.scales == "packed"
     words = -(-groups // _SCALES_PER_WORD) if packed else groups
     # MN-major: the padding of the last column is memory too.
-    padded = get_tma_aligned_size(rows, 4)
-    dtype = torch.int32 if packed else torch.float32
-    s = torch.empty((*lead, words, padded), dtype=dtype, device=x.device).transpose(-1, -2)
-    return q, s if padded == rows else s[..., :rows, :]
+    padded = -(-rows // _ALIGNED_ROWS) * _ALIGNED_ROWS
+    memory = x.new_empty((*lead, words, padded), dtype=torch.int32 if packed else torch.float32)
+    if lead:
+        return q, memory.as_strided((*lead, rows, words), (words * padded, 1, padded))
+    return q, memory.as_strided((rows, words), (1, padded))
 
 
 def _of_three_dimensions(

@@ -90,6 +90,7 @@ Matrix scales_of(const TensorView& s, const TensorView& x, const Matrix& rows, i
 
 /// Elements that are written must each have a place of their own.
 void require_places(const TensorView& tensor, const char* name) {
+    if (extent_bytes(tensor) == 0) return;
     for (int i = 0; i < tensor.ndim(); ++i)
         require(tensor.size(i) <= 1 || tensor.stride(i) > 0, name, " must have positive strides, got ",
                 describe_strides(tensor));
@@ -158,6 +159,7 @@ QuantizeCall check_quantize(const QuantizeTensors& t, const QuantizeOptions& o) 
     p.x_group_stride = x.group_stride, p.x_row_stride = x.row_stride;
     p.q_group_stride = q.group_stride, p.q_row_stride = q.row_stride;
     p.s_group_stride = s.group_stride, p.s_row_stride = s.row_stride, p.s_k_stride = s.col_stride;
+    require(k <= int64_t{1} << 30, "K must be at most 2^30, got ", k);
     p.rows = to_int32(x.rows, "M"), p.k = to_int32(k, "K");
     p.limit = o.limit, p.alpha = o.alpha, p.up_shift = o.up_shift;
     p.alignment = CallSettings::m_alignment().load(std::memory_order_relaxed);

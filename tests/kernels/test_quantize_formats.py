@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 import torch
+from compiled import compile_all
 from devices import ONE_OF_EACH_ARCH
 from logits_inputs import generator_of
 from quantize_inputs import activated, equal, values
@@ -191,3 +192,31 @@ def test_rejections_of_integers_and_fp4() -> None:
     zeros = torch.empty(8, dtype=torch.int32)[::2]
     with pytest.raises(ValueError, match=r"zeros must have no gaps, got strides \(2\)"):
         quantize.int8(X, symmetric=False, out=(Q.view(torch.int8), S[:, 0], zeros))
+
+
+CONFIGS = {
+    "groups": [
+        ".rows = 8",
+        ".input = Element::fp32, .rows = 8, .scales = ScaleForm::exponents, .layout = RowLayout::psum",
+        ".rows = 4, .gate = Gate::swiglu, .interleaved = true, .row_scale = true, .layout = RowLayout::masked",
+        ".output = Element::e2m1r, .group = 16, .rows = 8, .scales = ScaleForm::e4m3",
+    ],
+    "rows": [".output = Element::s8, .share = ScaleShare::row, .threads = 1024, .gate = Gate::geglu, .zeros = true"],
+    "blocks": [".input = Element::fp32, .share = ScaleShare::block, .threads = kBlockThreads"],
+}
+
+
+@pytest.mark.sampled(1)
+@pytest.mark.parametrize("target", ["sm_80", "sm_90a", "sm_100a"])
+def test_compilers_spill_nothing_and_say_nothing(target) -> None:
+    texts = [
+        f"#include <deep_gemm/kernels/quantize_{kernel}.cuh>\nusing namespace deep_gemm;\n"
+        f"constexpr QuantizeConfig kConfig{{{fields}}};\n"
+        f'extern "C" __global__ void __launch_bounds__(kConfig.threads)\nkernel_{index}'
+        f"(const __grid_constant__ QuantizeParams params) {{ run_quantize_{kernel}<kConfig>(params); }}\n"
+        for index, (kernel, fields) in enumerate(
+            (kernel, fields) for kernel, several in CONFIGS.items() for fields in several
+        )
+    ]
+    for kernel in compile_all(texts, target):
+        assert kernel.is_clean, kernel

@@ -46,9 +46,10 @@ DG_DEVICE MadeScale make_scale(const QuantizeParams& params, float amax) {
         const float whole = *params.whole, wanted = __fdiv_rn(__fdiv_rn(amax, largest_code(c.output)), whole);
         const uint32_t code = ptx::pack_e4m3(wanted, 0.0f) & 0xff;
         return {code, __fmul_rn(from_e4m3(code), whole)};
+    } else {
+        const float scale = scale_of<c>(amax);
+        return {c.scales == ScaleForm::exponents ? __float_as_uint(scale) >> 23 : __float_as_uint(scale), scale};
     }
-    const float scale = scale_of<c>(amax);
-    return {c.scales == ScaleForm::exponents ? __float_as_uint(scale) >> 23 : __float_as_uint(scale), scale};
 }
 
 /// Divides by a scale as IEEE does, with the reciprocal of it that many values share.
@@ -68,10 +69,10 @@ struct Divisor {
 
     DG_DEVICE float quotient(float value) const {
         float found = __fmul_rn(value, reciprocal);
-        if constexpr (kPowerOfTwo) return found;
-#pragma unroll
-        for (int32_t step = 0; step < 2; ++step)
+        if constexpr (!kPowerOfTwo) {
             found = __fmaf_rn(__fmaf_rn(found, divisor, -value), -reciprocal, found);
+            found = __fmaf_rn(__fmaf_rn(found, divisor, -value), -reciprocal, found);
+        }
         return found;
     }
     template <int32_t kCount>

@@ -97,12 +97,13 @@ private:
 /// words then. blockIdx.y is 0, which it does not know.
 template <QuantizeConfig c, int32_t kCount>
 DG_DEVICE void wait_for_all(Source<c> (&sources)[kCount]) {
-    if constexpr (c.gate == Gate::none || kCount == 1) return;
-    uint32_t loaded = 0;
+    if constexpr (c.gate != Gate::none && kCount > 1) {
+        uint32_t loaded = 0;
 #pragma unroll
-    for (const Source<c>& source : sources) loaded |= source.loaded();
+        for (const Source<c>& source : sources) loaded |= source.loaded();
 #pragma unroll
-    for (Source<c>& source : sources) source.add_bits(loaded & blockIdx.y);
+        for (Source<c>& source : sources) source.add_bits(loaded & blockIdx.y);
+    }
 }
 
 }  // namespace deep_gemm
