@@ -4,6 +4,7 @@ from typing import Any as _Any
 
 from . import _fallback, _requirements, epilogue, jit, quantize, simulator, testing, utils  # noqa: F401
 from ._gemm import Batched, Contiguous, KGroups, Masked, gemm
+from ._models import precompile_model
 from ._precompile import precompile
 from ._version import __version__
 from .batched import einsum, fp8_einsum
@@ -255,6 +256,7 @@ __all__ = [
     "per_token_cast_to_int8",
     "per_token_cast_to_nvfp4",
     "precompile",
+    "precompile_model",
     "quantize",
     "quantize_to_int4",
     "quantize_to_mxfp4",

@@ -13,7 +13,7 @@ from collections.abc import Callable
 
 import torch
 
-from deep_gemm import __version__, _logits_command, jit
+from deep_gemm import __version__, _logits_command, _models, jit
 from deep_gemm._cache_command import cache
 from deep_gemm._demo import (
     SIMULATOR_SHAPE,
@@ -116,7 +116,39 @@ def explain(arguments: argparse.Namespace) -> int:
 
 
 def precompile(arguments: argparse.Namespace) -> int:
-    """Compile every kernel that M = 1 ... --max-m can need for the given weights."""
+    """Compile every kernel that M = 1 ... --max-m can need for the given weights, or for a model's."""
+    if bool(arguments.weight) == (arguments.model is not None):
+        raise ValueError("precompile wants shapes of weights (7168x2048 ...), or --model config.json")
+    kernels = kernels_of_model(arguments) if arguments.model else kernels_of_weights(arguments)
+    recording = jit.Recording(arguments.target, kernels)
+    if arguments.dry_run:
+        print("\n".join(f"  {kernel.name}" for kernel in kernels))
+        return 0
+    return compile_and_tell(recording, output_for(arguments.newer_gpu))
+
+
+def kernels_of_model(arguments: argparse.Namespace) -> list[jit.RecordedKernel]:
+    weights = _models.weights_of_model(
+        arguments.model,
+        tensor_parallel=arguments.tensor_parallel,
+        expert_parallel=arguments.expert_parallel,
+        product=arguments.product if arguments.product != PRODUCTS[0] else None,
+    )
+    target = arguments.target
+    limits = (arguments.max_m, arguments.max_masked_m)
+    found = _models.kernels_of_model(weights, *limits, target, sms_of(arguments), progress=True)
+    kernels = [kernel for _, some in found for kernel in some]
+    for each, some in found:
+        experts = f", {each.calls.experts} {each.calls.grouping}" if each.calls.grouping != "dense" else ""
+        print(f"{each.name:28s} {each.n:6d} x {each.k:6d} {each.calls.product}{experts}: {len(some)} kernels")
+    if indexer := _models.indexer_kernels(arguments.model, target):
+        print(f"{'index logits':28s} {len(indexer)} kernels")
+    kernels = list(dict.fromkeys([*kernels, *indexer]))
+    print(f"{arguments.model}: {len(kernels)} kernels for {target}")
+    return kernels
+
+
+def kernels_of_weights(arguments: argparse.Namespace) -> list[jit.RecordedKernel]:
     kernels = kernels_of(
         calls_of(arguments),
         arguments.weight,
@@ -126,7 +158,7 @@ def precompile(arguments: argparse.Namespace) -> int:
         layouts=arguments.layouts,
     )
     print(f"{len(arguments.weight)} weights, M up to {arguments.max_m}: {len(kernels)} kernels for {arguments.target}")
-    return compile_and_tell(jit.Recording(arguments.target, kernels), output_for(arguments.newer_gpu))
+    return kernels
 
 
 def compile_and_tell(recording: jit.Recording, output: str = "cubin") -> int:
@@ -312,7 +344,12 @@ def parse_arguments() -> argparse.Namespace:
     add_product(explained)
     add_scales(explained)
     compiled = command("precompile", precompile, "compile the kernels of weights, with or without a GPU", shape=False)
-    compiled.add_argument("weight", type=weight, nargs="+", metavar="NxK", help="a weight's shape, as 7168x2048")
+    compiled.add_argument("weight", type=weight, nargs="*", metavar="NxK", help="a weight's shape, as 7168x2048")
+    compiled.add_argument("--model", metavar="CONFIG", help="a model's config.json, or its directory: all its products")
+    compiled.add_argument("--tensor-parallel", type=extent, default=1, help="of a model: GPUs that share its layers")
+    compiled.add_argument("--expert-parallel", type=extent, default=1, help="of a model: GPUs that share its experts")
+    compiled.add_argument("--max-masked-m", type=extent, default=1024, help="of a model: room of each masked expert")
+    compiled.add_argument("--dry-run", action="store_true", help="say which kernels there are, and compile none")
     compiled.add_argument("--max-m", type=extent, default=4096, help="the most rows (tokens) of a call")
     add_target(compiled)
     compiled.add_argument("--sms", type=extent, help="SMs of the GPU that will run them")

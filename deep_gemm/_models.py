@@ -1,0 +1,249 @@
+"""The products that a model calls, by the fields of its Hugging Face config.json, and compiling their kernels."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from . import jit
+from ._numbers import integer
+from ._precompile import Calls, kernels_of, output_for
+from ._recording import RecordedKernel, Recording
+from ._targets import GPUS, HOPPER_TARGET
+from .logits import logits_kernels
+
+Fields = Mapping[str, Any]
+_BLOCK = [128, 128]
+_EXPERTS = ("n_routed_experts", "num_local_experts", "num_experts")
+_LOGITS_ROWS, _LOGITS_BLOCKS = (1, 2, 3, 4, 8192), (0, 64)
+
+
+@dataclass(frozen=True)
+class ModelWeight:
+    """A weight of a layer, and how it is multiplied."""
+
+    name: str
+    n: int
+    k: int
+    calls: Calls
+    rows_a_token: int = 1  # of contiguous experts: each token goes to several
+
+
+def read_config(config: str | Path | Fields) -> dict[str, Any]:
+    """A config.json, its path, its directory, or its content. Of a model with pictures, that of its text."""
+    if not isinstance(config, Mapping):
+        path = Path(config)
+        config = json.loads((path / "config.json" if path.is_dir() else path).read_text())
+    if not isinstance(config, dict):
+        raise ValueError(f"config must be that of a model, got {type(config).__name__}")
+    inner = config.get("text_config")
+    return {**config, **inner} if isinstance(inner, dict) else dict(config)
+
+
+def _divide(name: str, value: int, by: int) -> int:
+    if value % by != 0:
+        raise ValueError(f"{name}={value} must be divisible by the number of GPUs that share it, got {by}")
+    return value // by
+
+
+def _need(fields: Fields, name: str) -> int:
+    if not isinstance(fields.get(name), int):
+        raise ValueError(f"config must have {name}, an integer, got {fields.get(name)!r}")
+    return int(fields[name])
+
+
+def _of_packed(what: str, bits: object, group_size: object, product: str, zero_points: bool) -> dict[str, Any]:
+    if bits != 4:
+        raise ValueError(f"{what} must have 4 bits, got {bits!r}: name a product that serves it, or None for BF16")
+    size = None if group_size in (None, -1) else integer("group_size", group_size)
+    return {"product": product, "group_size": size, "zero_points": zero_points}
+
+
+def _quantisation(fields: Fields) -> tuple[dict[str, Any], dict[str, Any]]:
+    """What `Calls` are made of, of layers and of experts."""
+    dtype = str(fields.get("torch_dtype") or fields.get("dtype") or "bfloat16")
+    plain = {"product": "fp16" if dtype.endswith("float16") and not dtype.endswith("bfloat16") else "bf16"}
+    given = fields.get("quantization_config") or fields.get("compression_config")
+    if not given:
+        return plain, plain
+    method = given.get("quant_method")
+    if method == "fp8":
+        if given.get("weight_block_size") != _BLOCK:
+            raise ValueError(f"weight_block_size must be [128, 128], got {given.get('weight_block_size')!r}")
+        return {"product": "fp8"}, {"product": "fp8"}
+    if method == "mxfp4":  # experts only
+        return plain, {"product": "bf16_fp4"}
+    if method in ("gptq", "awq"):
+        zero_points = bool(given.get("zero_point")) if method == "awq" else given.get("sym") is False
+        bits = given.get("bits", given.get("w_bit"))
+        packed = _of_packed(f"weights of {method}", bits, given.get("group_size", 128), "bf16_int4", zero_points)
+        return packed, packed
+    if method == "compressed-tensors":
+        packed = _compressed_tensors(given)
+        return packed, packed
+    raise ValueError(f"quant_method must be one of fp8, mxfp4, gptq, awq, compressed-tensors, got {method!r}")
+
+
+def _compressed_tensors(given: Fields) -> dict[str, Any]:
+    groups = [group for group in (given.get("config_groups") or {}).values() if isinstance(group, dict)]
+    if len(groups) != 1:
+        raise ValueError(f"config_groups must have one group, got {len(groups)}: name the product")
+    weights, tokens = groups[0].get("weights") or {}, groups[0].get("input_activations") or {}
+    kinds = tuple((side.get("type"), side.get("num_bits")) for side in (weights, tokens))
+    if kinds == (("int", 8), ("int", 8)):
+        return {"product": "int8"}
+    if kinds == (("float", 8), ("float", 8)) and weights.get("block_structure") == _BLOCK:
+        return {"product": "fp8"}
+    products = {("int", 8): "int8_int4", ("float", 8): "fp8_int4", (None, None): "bf16_int4"}
+    if kinds[0] != ("int", 4) or kinds[1] not in products:
+        raise ValueError(f"config_groups: weights of {kinds[0]} beside activations of {kinds[1]} are not served")
+    zero_points = weights.get("symmetric") is False
+    return _of_packed("weights", 4, weights.get("group_size"), products[kinds[1]], zero_points)
+
+
+def _attention(fields: Fields, tensor_parallel: int) -> Iterator[tuple[str, int, int]]:
+    """Name, N and K."""
+    hidden = _need(fields, "hidden_size")
+    heads = _divide("num_attention_heads", _need(fields, "num_attention_heads"), tensor_parallel)
+    if fields.get("kv_lora_rank"):
+        kv_rank, rope = _need(fields, "kv_lora_rank"), _need(fields, "qk_rope_head_dim")
+        nope, v = _need(fields, "qk_nope_head_dim"), _need(fields, "v_head_dim")
+        q_rank = fields.get("q_lora_rank")
+        if q_rank:
+            yield "q_a and kv_a", q_rank + kv_rank + rope, hidden
+            yield "q_b", heads * (nope + rope), q_rank
+        else:
+            yield "q", heads * (nope + rope), hidden
+            yield "kv_a", kv_rank + rope, hidden
+        yield "kv_b", heads * (nope + v), kv_rank
+        yield "o", hidden, heads * v
+        if fields.get("index_n_heads"):
+            yield "indexer q", _need(fields, "index_n_heads") * _need(fields, "index_head_dim"), q_rank or hidden
+            yield "indexer k", _need(fields, "index_head_dim"), hidden
+        return
+    width = fields.get("head_dim") or hidden // _need(fields, "num_attention_heads")
+    of_kv = fields.get("num_key_value_heads") or _need(fields, "num_attention_heads")
+    kv_heads = max(1, of_kv // tensor_parallel)  # more GPUs than heads: each has a copy
+    yield "qkv", (heads + 2 * kv_heads) * width, hidden
+    yield "o", hidden, heads * width
+
+
+def _mlp(name: str, hidden: int, inner: int) -> Iterator[tuple[str, int, int]]:
+    yield f"{name}gate and up", 2 * inner, hidden
+    yield f"{name}down", hidden, inner
+
+
+def weights_of_model(
+    config: str | Path | Fields,
+    *,
+    tensor_parallel: int = 1,
+    expert_parallel: int = 1,
+    groupings: Sequence[str] = ("contiguous", "masked"),
+    product: str | None = None,
+) -> list[ModelWeight]:
+    """The weights that one GPU multiplies in a model's layers, each kind once: see `precompile_model`."""
+    fields = read_config(config)
+    of_layers, of_experts = _quantisation(fields) if product is None else ({"product": product}, {"product": product})
+    hidden = _need(fields, "hidden_size")
+    layers = list(_attention(fields, tensor_parallel))
+    experts = next((_need(fields, name) for name in _EXPERTS if fields.get(name)), 0)
+    dense = fields.get("intermediate_size")
+    inner = fields.get("moe_intermediate_size")
+    if experts and not inner:  # the one size is of experts, layers without them have another or are not there
+        inner, dense = dense, fields.get("intermediate_size_mlp")
+        shared = inner if dense else 0
+    else:
+        shared = (fields.get("n_shared_experts") or 0) * (inner or 0)
+        shared = shared or fields.get("shared_expert_intermediate_size") or 0
+        every = not fields.get("first_k_dense_replace") and not fields.get("mlp_only_layers")
+        if experts and every and (fields.get("decoder_sparse_step") or 1) == 1:
+            dense = None  # all layers have experts
+    for name, size in (("", dense), ("shared expert's ", shared)):
+        if size:
+            layers += _mlp(name, hidden, _divide("intermediate_size", size, tensor_parallel))
+    found = [ModelWeight(name, n, k, Calls(**of_layers)) for name, n, k in layers]
+    if experts:
+        if not isinstance(inner, int):
+            raise ValueError(f"config must have moe_intermediate_size or intermediate_size, got {inner!r}")
+        a_gpu = _divide(f"experts ({experts})", experts, expert_parallel)
+        share = _divide("moe_intermediate_size", inner, tensor_parallel if expert_parallel == 1 else 1)
+        top_k = fields.get("num_experts_per_tok") or 1
+        for grouping in groupings:
+            calls = Calls(**of_experts, grouping=grouping, experts=a_gpu)
+            found += [ModelWeight(f"experts' {name}", n, k, calls, top_k) for name, n, k in _mlp("", hidden, share)]
+    return found
+
+
+def kernels_of_model(
+    weights: Sequence[ModelWeight], max_m: int, max_masked_m: int, target: str, num_sms: int, progress: bool = False
+) -> list[tuple[ModelWeight, list[RecordedKernel]]]:
+    """The kernels of each."""
+    found = []
+    for weight in weights:
+        rows = {"masked": max_masked_m, "dense": max_m}.get(weight.calls.grouping, max_m * weight.rows_a_token)
+        shapes = [(weight.n, weight.k)]
+        found.append((weight, kernels_of(weight.calls, shapes, rows, target, num_sms, progress=progress)))
+    return found
+
+
+def indexer_kernels(config: str | Path | Fields, target: str) -> list[RecordedKernel]:
+    """Of index logits, dense and paged by blocks of 64 keys; none of a model without an indexer."""
+    fields = read_config(config)
+    if not fields.get("index_n_heads"):
+        return []
+    heads, d = _need(fields, "index_n_heads"), _need(fields, "index_head_dim")
+    sources = [logits_kernels(heads, d, rows=_LOGITS_ROWS, block_kv=block, target=target) for block in _LOGITS_BLOCKS]
+    return [RecordedKernel(*source, target) for some in sources for source in some]
+
+
+def precompile_model(
+    config: str | Path | Fields,
+    *,
+    tensor_parallel: int = 1,
+    expert_parallel: int = 1,
+    max_m: int = 4096,
+    max_masked_m: int = 1024,
+    groupings: Sequence[str] = ("contiguous", "masked"),
+    product: str | None = None,
+    target: str = HOPPER_TARGET,
+    num_sms: int | None = None,
+    newer_gpu: bool = False,
+    progress: bool = False,
+) -> list[jit.CompileResult]:
+    """Compile every kernel that a model's linear layers, experts and indexer need, with or without a GPU.
+
+    Read are fields of a Hugging Face config.json, not the model's name: sizes, experts, MLA's ranks, the indexer, and
+    `quantization_config` (fp8 by blocks of 128 x 128; mxfp4; gptq, awq and compressed-tensors of 4 bits, beside 16-bit
+    activations or what compressed-tensors says; INT8). What decides and is unknown is refused by its name. Left to
+    torch: embeddings, the router, the output layer.
+
+    Args:
+        config: the file, its directory, or its content.
+        tensor_parallel, expert_parallel: GPUs that share layers, and experts. Experts are cut by tensor_parallel only
+            where expert_parallel is 1.
+        max_m: the most tokens of a call; contiguous experts get that times the model's experts a token.
+        max_masked_m: rows that each expert of masked calls has room for.
+        groupings: how experts are called: 'contiguous', 'psum', 'masked'.
+        product: multiply by this (see `precompile`), whatever quantization_config says.
+        target, num_sms, newer_gpu, progress: as for `precompile`.
+
+    Returns:
+        a result for each kernel: see `jit.compile_many`.
+    """
+    if target not in GPUS:
+        raise ValueError(f"target must be one of {', '.join(GPUS)}, got {target!r}")
+    sms = GPUS[target].sms if num_sms is None else integer("num_sms", num_sms, smallest=1)
+    weights = weights_of_model(
+        config,
+        tensor_parallel=integer("tensor_parallel", tensor_parallel, smallest=1),
+        expert_parallel=integer("expert_parallel", expert_parallel, smallest=1),
+        groupings=groupings,
+        product=product,
+    )
+    found = kernels_of_model(weights, integer("max_m", max_m, smallest=1), max_masked_m, target, sms, progress)
+    kernels = [kernel for _, some in found for kernel in some] + indexer_kernels(config, target)
+    recording = Recording(target, list(dict.fromkeys(kernels)))
+    return jit.compile_recorded(recording, output=output_for(newer_gpu), progress=progress)

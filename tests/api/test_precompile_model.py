@@ -1,0 +1,225 @@
+"""`precompile --model`: the products of a model, by the fields of its config.json."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import fresh
+import pytest
+from command_line import refuse, succeed
+
+import deep_gemm
+from deep_gemm._models import weights_of_model
+
+FP8 = {"quant_method": "fp8", "weight_block_size": [128, 128]}
+MLA = {"q_lora_rank": 1536, "kv_lora_rank": 512, "qk_nope_head_dim": 128, "qk_rope_head_dim": 64, "v_head_dim": 128}
+DEEPSEEK = {
+    "hidden_size": 7168,
+    "intermediate_size": 18432,
+    "moe_intermediate_size": 2048,
+    "num_attention_heads": 128,
+    "n_routed_experts": 256,
+    "n_shared_experts": 1,
+    "num_experts_per_tok": 8,
+    "first_k_dense_replace": 3,
+    "quantization_config": FP8,
+    **MLA,
+}
+# Fields that decide, as the models' config.json have them, and some weights of one GPU: (tensor, expert) parallel.
+MODELS: dict[str, tuple[dict[str, Any], tuple[int, int], dict[str, tuple[int, int, str, int]]]] = {
+    "DeepSeek-V3": (
+        DEEPSEEK,
+        (1, 8),
+        {
+            "q_a and kv_a": (2112, 7168, "fp8", 1),
+            "q_b": (24576, 1536, "fp8", 1),
+            "kv_b": (32768, 512, "fp8", 1),
+            "o": (7168, 16384, "fp8", 1),
+            "gate and up": (36864, 7168, "fp8", 1),
+            "shared expert's down": (7168, 2048, "fp8", 1),
+            "experts' gate and up": (4096, 7168, "fp8", 32),
+        },
+    ),
+    "Kimi-K2": (
+        {**DEEPSEEK, "num_attention_heads": 64, "n_routed_experts": 384, "first_k_dense_replace": 1},
+        (8, 1),
+        {"q_b": (1536, 1536, "fp8", 1), "experts' down": (7168, 256, "fp8", 384), "down": (7168, 2304, "fp8", 1)},
+    ),
+    "Qwen3-30B-A3B": (
+        {
+            "hidden_size": 2048,
+            "intermediate_size": 6144,
+            "moe_intermediate_size": 768,
+            "num_attention_heads": 32,
+            "num_key_value_heads": 4,
+            "head_dim": 128,
+            "num_experts": 128,
+            "num_experts_per_tok": 8,
+            "decoder_sparse_step": 1,
+            "mlp_only_layers": [],
+            "torch_dtype": "bfloat16",
+        },
+        (1, 1),
+        {"qkv": (5120, 2048, "bf16", 1), "o": (2048, 4096, "bf16", 1), "experts' down": (2048, 768, "bf16", 128)},
+    ),
+    "GLM-4.5": (
+        {
+            "hidden_size": 5120,
+            "intermediate_size": 12288,
+            "moe_intermediate_size": 1536,
+            "num_attention_heads": 96,
+            "num_key_value_heads": 8,
+            "head_dim": 128,
+            "n_routed_experts": 160,
+            "n_shared_experts": 1,
+            "first_k_dense_replace": 3,
+        },
+        (4, 1),
+        {
+            "qkv": (3584, 5120, "bf16", 1),
+            "gate and up": (6144, 5120, "bf16", 1),
+            "experts' down": (5120, 384, "bf16", 160),
+        },
+    ),
+    "gpt-oss-120b": (
+        {
+            "hidden_size": 2880,
+            "intermediate_size": 2880,
+            "num_attention_heads": 64,
+            "num_key_value_heads": 8,
+            "head_dim": 64,
+            "num_local_experts": 128,
+            "quantization_config": {"quant_method": "mxfp4"},
+        },
+        (1, 1),
+        {"qkv": (5120, 2880, "bf16", 1), "experts' gate and up": (5760, 2880, "bf16_fp4", 128)},
+    ),
+    "MiniMax-M2": (
+        {
+            "hidden_size": 3072,
+            "intermediate_size": 1536,
+            "num_attention_heads": 48,
+            "num_key_value_heads": 8,
+            "head_dim": 128,
+            "num_local_experts": 256,
+            "quantization_config": FP8,
+        },
+        (1, 4),
+        {"qkv": (8192, 3072, "fp8", 1), "experts' gate and up": (3072, 3072, "fp8", 64)},
+    ),
+    "Llama 4 Scout": (
+        {
+            "text_config": {
+                "hidden_size": 5120,
+                "intermediate_size": 8192,
+                "intermediate_size_mlp": 16384,
+                "num_attention_heads": 40,
+                "num_key_value_heads": 8,
+                "head_dim": 128,
+                "num_local_experts": 16,
+            }
+        },
+        (8, 1),
+        {
+            "qkv": (896, 5120, "bf16", 1),
+            "down": (5120, 2048, "bf16", 1),
+            "shared expert's down": (5120, 1024, "bf16", 1),
+            "experts' down": (5120, 1024, "bf16", 16),
+        },
+    ),
+    "Mixtral-8x7B, AWQ": (
+        {
+            "hidden_size": 4096,
+            "intermediate_size": 14336,
+            "num_attention_heads": 32,
+            "num_key_value_heads": 8,
+            "num_local_experts": 8,
+            "quantization_config": {"quant_method": "awq", "bits": 4, "group_size": 128, "zero_point": True},
+        },
+        (1, 1),
+        {"qkv": (6144, 4096, "bf16_int4", 1), "experts' gate and up": (28672, 4096, "bf16_int4", 8)},
+    ),
+}
+
+
+@pytest.mark.parametrize("model", MODELS)
+def test_weights_of_models(model) -> None:
+    config, (tensor, expert), wanted = MODELS[model]
+    found = weights_of_model(config, tensor_parallel=tensor, expert_parallel=expert, groupings=["masked"])
+    weights = {each.name: (each.n, each.k, each.calls.product, each.calls.experts) for each in found}
+    assert wanted.items() <= weights.items()
+    assert ("gate and up" in weights) == (
+        model not in ("Qwen3-30B-A3B", "gpt-oss-120b", "MiniMax-M2", "Mixtral-8x7B, AWQ")
+    )
+    assert all(each.calls.zero_points == ("AWQ" in model) for each in found)
+
+
+SMALL = {
+    "hidden_size": 512,
+    "intermediate_size": 768,
+    "moe_intermediate_size": 256,
+    "num_attention_heads": 8,
+    "num_key_value_heads": 2,
+    "num_experts": 4,
+    "num_experts_per_tok": 2,
+    "quantization_config": FP8,
+}
+CALL = """
+import deep_gemm
+deep_gemm.precompile_model({config!r}, max_m=64, max_masked_m=32)
+known = {{(entry.name, entry.key) for entry in jit.list_cache()}}
+blank = jit.placeholder
+def pair(*shape, block=1):
+    *groups, rows, k = shape
+    return blank(*shape, dtype=torch.float8_e4m3fn), blank(*groups, -(-rows // block), k // 128, dtype=torch.float32)
+with jit.record("sm_90a") as recording:
+    for m in range(1, 65):
+        deep_gemm.fp8_gemm_nt(pair(m, 512), pair(768, 512, block=128), blank(m, 768, dtype=torch.bfloat16))
+    for hint in range(1, 33):
+        deep_gemm.m_grouped_fp8_gemm_nt_masked(
+            pair(4, 32, 512), pair(4, 512, 512, block=128), blank(4, 32, 512, dtype=torch.bfloat16),
+            torch.zeros(4, dtype=torch.int32), hint)
+products = [kernel for kernel in recording.kernels if "GemmConfig" in kernel.text]
+keys = [(kernel.name, C.jit_cache_key(kernel.name, kernel.text, kernel.target, "cubin")) for kernel in products]
+result = [len(products), [name for name, key in keys if (name, key) not in known]]
+"""
+
+
+def test_what_a_model_calls_is_there_afterwards(cache) -> None:
+    count, missing = fresh.check(CALL.format(config=SMALL), DG_JIT_CACHE_DIR=cache).result
+    assert count >= 2
+    assert missing == []
+
+
+def test_the_command_lists_weights_and_kernels(tmp_path, cache) -> None:
+    """With a dry run nothing is compiled. A model with an indexer has its logits."""
+    (tmp_path / "config.json").write_text(json.dumps({**DEEPSEEK, "index_n_heads": 64, "index_head_dim": 128}))
+    options = ("--max-m", "16", "--max-masked-m", "8", "--expert-parallel", "32", "--dry-run")
+    printed = succeed("precompile", "--model", str(tmp_path), *options, DG_JIT_CACHE_DIR=cache)
+    assert "experts' down                  7168 x   2048 fp8, 8 masked: " in printed
+    assert "indexer q                      8192 x   1536 fp8: " in printed
+    assert "fp8_mqa_logits" in printed
+    assert not cache.exists()
+
+
+@pytest.mark.parametrize(
+    ("changes", "said"),
+    [
+        ({"hidden_size": None}, "config must have hidden_size, an integer, got None"),
+        ({"quantization_config": {"quant_method": "quark"}}, "quant_method must be one of fp8, .*, got 'quark'"),
+        ({"quantization_config": {"quant_method": "fp8"}}, r"weight_block_size must be \[128, 128\], got None"),
+        ({"quantization_config": {"quant_method": "gptq", "bits": 3}}, "weights of gptq must have 4 bits, got 3"),
+        ({"num_attention_heads": 6}, "num_attention_heads=6 must be divisible by the number of GPUs .*, got 4"),
+    ],
+)
+def test_what_is_unknown_is_refused(changes, said) -> None:
+    with pytest.raises(ValueError, match=said):
+        deep_gemm.precompile_model({**SMALL, **changes}, tensor_parallel=4)
+
+
+def test_the_command_wants_weights_or_a_model(cache, tmp_path) -> None:
+    said = "precompile wants shapes of weights (7168x2048 ...), or --model config.json"
+    assert said in refuse("precompile", DG_JIT_CACHE_DIR=cache)
+    assert said in refuse("precompile", "512x512", "--model", "x", DG_JIT_CACHE_DIR=cache)
+    assert "No such file" in refuse("precompile", "--model", str(tmp_path / "none.json"), DG_JIT_CACHE_DIR=cache)
