@@ -65,7 +65,9 @@ def _of_packed(what: str, bits: object, group_size: object, product: str, zero_p
 def _quantisation(fields: Fields) -> tuple[dict[str, Any], dict[str, Any]]:
     """What `Calls` are made of, of layers and of experts."""
     dtype = str(fields.get("torch_dtype") or fields.get("dtype") or "bfloat16")
-    plain = {"product": "fp16" if dtype.endswith("float16") and not dtype.endswith("bfloat16") else "bf16"}
+    plain: dict[str, Any] = {
+        "product": "fp16" if dtype.endswith("float16") and not dtype.endswith("bfloat16") else "bf16"
+    }
     given = fields.get("quantization_config") or fields.get("compression_config")
     if not given:
         return plain, plain
@@ -146,7 +148,9 @@ def weights_of_model(
 ) -> list[ModelWeight]:
     """The weights that one GPU multiplies in a model's layers, each kind once: see `precompile_model`."""
     fields = read_config(config)
-    of_layers, of_experts = _quantisation(fields) if product is None else ({"product": product}, {"product": product})
+    of_layers, of_experts = _quantisation(fields) if product is None else ({}, {})
+    if product is not None:
+        of_layers = of_experts = {"product": product}
     hidden = _need(fields, "hidden_size")
     layers = list(_attention(fields, tensor_parallel))
     experts = next((_need(fields, name) for name in _EXPERTS if fields.get(name)), 0)
