@@ -62,8 +62,10 @@ def _of_packed(what: str, bits: object, group_size: object, product: str, zero_p
     return {"product": product, "group_size": size, "zero_points": zero_points}
 
 
-def _quantisation(fields: Fields) -> tuple[dict[str, Any], dict[str, Any]]:
-    """What `Calls` are made of, of layers and of experts."""
+def _quantisation(fields: Fields, product: str | None) -> tuple[dict[str, Any], dict[str, Any]]:
+    """What `Calls` are made of, of layers and of experts: `product`, if there is one, whatever the config says."""
+    if product is not None:
+        return {"product": product}, {"product": product}
     dtype = str(fields.get("torch_dtype") or fields.get("dtype") or "bfloat16")
     plain: dict[str, Any] = {
         "product": "fp16" if dtype.endswith("float16") and not dtype.endswith("bfloat16") else "bf16"
@@ -148,9 +150,7 @@ def weights_of_model(
 ) -> list[ModelWeight]:
     """The weights that one GPU multiplies in a model's layers, each kind once: see `precompile_model`."""
     fields = read_config(config)
-    of_layers, of_experts = _quantisation(fields) if product is None else ({}, {})
-    if product is not None:
-        of_layers = of_experts = {"product": product}
+    of_layers, of_experts = _quantisation(fields, product)
     hidden = _need(fields, "hidden_size")
     layers = list(_attention(fields, tensor_parallel))
     experts = next((_need(fields, name) for name in _EXPERTS if fields.get(name)), 0)
