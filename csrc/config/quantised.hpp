@@ -8,8 +8,11 @@
 
 namespace deep_gemm {
 
-/// Of swapped operands each token has a scale of its own in registers: more are too many.
-inline constexpr int32_t kMaxSwappedScales = 128;
+/// Of swapped operands each token has a scale of its own in registers: more are too many (ptxas -v, CUDA 13.0), and
+/// so are half as many beside packed weights of experts.
+constexpr int32_t most_swapped_scales(const GemmConfig& c) {
+    return c.b.packed() && is_m_grouped(c.grouping) ? 64 : 128;
+}
 
 /// Why a config does not quantise D; empty where it does, or need not. `held`: columns of D that a warp has side by
 /// side. `splits_k`: some warps of a tile have no sums in the end.
@@ -20,8 +23,8 @@ inline std::string_view quantise_rejection(const GemmConfig& c, int32_t held, bo
     if (!exchanges_runs(c, held)) return "";
     if (cols % held != 0) return "columns that share a scale of D would be in parts of several warps";
     if (splits_k) return "warps that share a scale of D must all have sums, and do not where K is split";
-    return c.swap_ab && c.tile.cols > kMaxSwappedScales ? "scales of D would take more registers than a thread has"
-                                                        : "";
+    return c.swap_ab && c.tile.cols > most_swapped_scales(c) ? "scales of D would take more registers than a thread has"
+                                                             : "";
 }
 
 }  // namespace deep_gemm

@@ -225,6 +225,22 @@ def test_batched(device, stem, scales, heads) -> None:
     out.check(wide.transpose(0, 1).contiguous(), every, ~every)
 
 
+@pytest.mark.parametrize("device", ONE_OF_EACH_ARCH, indirect=True)
+@pytest.mark.parametrize("m", [3, 70])
+def test_int8(device, m) -> None:
+    product = dense("int8", device, m, 264)
+    wide = torch.empty(m, 264, device=device)
+    q, s = GuardedOutput((m, 264), torch.int8, device), GuardedOutput((3, ceil_div(m, 4) * 4), torch.float32, device)
+    product.call(wide)
+    product.call((q.tensor, s.tensor[:, :m].T))
+    q.check(complete=False)
+    groups = torch.nn.functional.pad(wide, (0, 120)).view(m, 3, 128)
+    scales = groups.abs().amax(-1).clamp(min=1e-4) / torch.full((), 127.0)
+    codes = torch.round(groups / scales[..., None]).clamp(-127, 127).view(m, 384)[:, :264]
+    assert torch.equal(s.tensor[:, :m].T, scales)
+    assert torch.equal(q.tensor, codes.to(torch.int8))
+
+
 @pytest.mark.parametrize("device", DEVICES, indirect=True)
 def test_rows_anywhere(device) -> None:
     """Rows of q that start at no multiple of 16 bytes."""
@@ -327,9 +343,11 @@ def rejected(cpu: torch.device, kind: type[Exception], words: str, d: Any, **mor
 def test_what_is_refused(cpu) -> None:
     out = QuantisedOutput((16, 256), "fp32", cpu)
     q, s = out.pair
-    rejected(cpu, TypeError, r"d must be float8_e4m3fn where it has scales, got bfloat16", (q.bfloat16(), s))
+    rejected(cpu, TypeError, r"d must be float8_e4m3fn or int8 where it has scales, got bfloat16", (q.bfloat16(), s))
     rejected(cpu, TypeError, r"float8_e4m3fn: give its scales too, d=\(q, s\)", q)
     rejected(cpu, TypeError, r"d's scales must be float32 or int32 .*, got float16", (q, s.half()))
+    words = torch.ones(1, 16, dtype=torch.int32).T
+    rejected(cpu, TypeError, r"must be float32 where d is int8, got int32", (q.view(torch.int8), words))
     rejected(cpu, ValueError, r"one for a whole row .* deep_gemm\.quantize\.fp8", (q, s[:, :1]))
     rejected(cpu, ValueError, r"one float32 per row and 128 columns, 2 of a row .*, got 3", (q, torch.ones(3, 16).T))
     rejected(cpu, ValueError, r"for 128 columns \(1 .* or for 32 \(2\), got 3", (q, torch.ones(3, 16).int().T))

@@ -148,6 +148,7 @@ class GuardedOutput:
         torch.float16: (torch.int16, 0x7FB1),
         torch.float32: (torch.int32, 0x7FB1B2B3),
         torch.float8_e4m3fn: (torch.uint8, 0xFF),
+        torch.int8: (torch.uint8, 0x80),  # no code of the symmetric casts
         torch.int32: (torch.int32, 0x7FB1B2B3),  # no NaN, but no sum of small integers either
     }
 

@@ -142,8 +142,8 @@ void check_output(GemmCall& call, const OutputArgument& d, const OptionalTensor&
     p.output = element_of(data.dtype());
     const std::span<const Element> outputs = pair_of(p).outputs;
     if (d.scales)
-        require_type(p.output == Element::e4m3, "d must be float8_e4m3fn where it has scales, got ",
-                     describe(data.dtype()));
+        require_type(p.output == Element::e4m3 || p.output == Element::s8,
+                     "d must be float8_e4m3fn or int8 where it has scales, got ", describe(data.dtype()));
     else
         require_type(p.output != Element::none && lists(outputs, p.output), "d must be ",
                      ElementsText{{outputs.begin(), outputs.end()}}, ", got ", describe(data.dtype()),

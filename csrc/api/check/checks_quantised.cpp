@@ -10,10 +10,12 @@ constexpr const char* kName = "d's scales";
 
 /// Told by their dtype, and words by how many there are: where one for 32 columns and one for 128 make as many words,
 /// they are for 128.
-Scaling output_scaling(const TensorView& scales, int64_t columns, int64_t found) {
+Scaling output_scaling(const TensorView& scales, Element output, int64_t columns, int64_t found) {
     const Element element = element_of(scales.dtype());
     require_type(element == Element::fp32 || element == Element::s32, kName,
                  " must be float32 or int32 (packed UE8M0 exponents), got ", describe(scales.dtype()));
+    require_type(element == Element::fp32 || output == Element::e4m3, kName, " must be float32 where d is int8, got ",
+                 describe(scales.dtype()));
     const auto count = [&](const Scaling& scaling) { return (columns + entry_k(scaling) - 1) / entry_k(scaling); };
     if (element == Element::fp32) {
         require(found == count(kRowScales), kName, " must be one float32 per row and 128 columns, ", count(kRowScales),
@@ -37,7 +39,7 @@ void check_output_scales(GemmCall& call, const OutputArgument& d, const Axes& ax
     const Matrix s = matrix_of(given, kName, axes, "of d's shape, with its scales in the place of columns");
     require(s.groups == call.d.groups && s.rows == call.d.rows, kName, " must have d's rows, got shape ",
             describe_shape(given), " beside ", describe_shape(d.data));
-    p.output_scaling = output_scaling(given, call.d.cols, s.cols);
+    p.output_scaling = output_scaling(given, p.output, call.d.cols, s.cols);
     const int64_t step = kTmaAlignment / 4;
     require((s.row_stride == 1 || s.rows <= 1) &&
                 (s.cols <= 1 || (s.col_stride >= s.rows && s.col_stride % step == 0)) &&

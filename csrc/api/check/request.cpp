@@ -162,7 +162,7 @@ Request request_of(const std::string& kind, const Object& fields, const Target& 
     if (target) set_target(p, find_target(*target)->facts);
     p.grouping = grouping_named(kind);
     WantedScaling scaling_a, scaling_b;
-    Element element = Element::e4m3, weights = Element::none, output = Element::none;
+    Element element = Element::e4m3, weights = Element::none, output = Element::none, quantised_to = Element::e4m3;
     int32_t zeros_k = 0;                                                   // 0: any
     bool token_scales = false;                                             // one a token, where there could be more
     bool channel_scales = false;                                           // one a channel, likewise
@@ -199,6 +199,8 @@ Request request_of(const std::string& kind, const Object& fields, const Target& 
             fp32_scales = value != 0;
         else if (name == "quantised")  // D: columns that share an FP32 scale
             p.output_scaling = {Element::fp32, 1, extent(value, "quantised")};
+        else if (name == "quantised_int8")
+            quantised_to = value != 0 ? Element::s8 : Element::e4m3;
         else if (name == "quantised_words")  // or an exponent
             p.output_scaling = {Element::ue8m0, 1, extent(value, "quantised_words")};
         else if (!set_weights(weights, name, value) && !set_element(element, output, name, value))
@@ -218,7 +220,7 @@ Request request_of(const std::string& kind, const Object& fields, const Target& 
     require(!target || pair.sum != Element::s32 || find_target(*target)->facts.multiplies_integers, kNoIntegers,
             target.value_or(""));
     p.output = output == Element::none ? pair.outputs[0] : output;
-    if (p.output_scaling.any()) p.output = Element::e4m3;
+    if (p.output_scaling.any()) p.output = quantised_to;
     require(p.output_scaling.any() || lists<Element>(pair.outputs, p.output), "there is no product of ", name(element),
             " whose D is ", name(p.output));
     p.a.scaling = scaling_a.among(pair.scalings_a, "a");

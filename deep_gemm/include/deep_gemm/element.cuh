@@ -31,6 +31,11 @@ struct Pack<Element::e4m3> {
     static DG_DEVICE uint32_t pack(float low, float high) { return ptx::pack_e4m3(low, high); }
 };
 
+template <>
+struct Pack<Element::s8> {
+    static DG_DEVICE uint32_t pack(float low, float high) { return ptx::pack_s8(low, high); }
+};
+
 /// What holds an element in memory: its bits, where C++ has no such type.
 template <Element kElement, int32_t = bits(kElement)>
 struct Storage;

@@ -5,6 +5,7 @@
 #pragma once
 
 #include <deep_gemm/epilogue/step.cuh>
+#include <deep_gemm/quantize/divisor.cuh>
 #if defined(__CUDACC__)
 #include <deep_gemm/ptx/control.cuh>
 #include <deep_gemm/ptx/maximum.cuh>
@@ -14,9 +15,6 @@ namespace deep_gemm {
 
 /// Columns whose scales one entry of four bytes holds.
 constexpr int32_t entry_cols(const Scaling& scaling) { return entry_k(scaling); }
-
-/// The largest number of D's elements.
-constexpr float largest_of(Element element) { return element == Element::e4m3 ? 448.0f : 127.0f; }
 
 #if defined(__CUDACC__)
 /// Bits of a scale that multiplies by one: all of an entry.
@@ -29,42 +27,25 @@ class OutputScale {
 public:
     OutputScale() = default;
     DG_DEVICE explicit OutputScale(float largest) {
-        // Or zeros would be divided by zero.
-        const float scale = __fdiv_rn(ptx::max_or_nan(largest, 1e-4f), largest_of(c.output));
-        if constexpr (kExponent) {  // rounded up; infinite and NaN become the largest one
-            const uint32_t exponent = min((__float_as_uint(scale) + 0x7fffffu) >> 23, 254u);
-            bits_ = exponent;
-            inverse_ = __uint_as_float(exponent == 254 ? 0x400000u : 254 - exponent << 23);
-        } else {
-            bits_ = __float_as_uint(scale);
-            inverse_ = __frcp_rn(scale);
-        }
+        const float scale = __fdiv_rn(ptx::max_or_nan(largest, kSmallestAmax), largest_code(c.output)),
+                    made = kExponent ? ceil_to_ue8m0(scale) : scale;
+        bits_ = __float_as_uint(made);
+        divisor_ = Divisor<kExponent>(made);
     }
 
     /// As an entry of rows whose other columns are zeros has it; of exponents, which lie four to a word, the lowest.
     DG_DEVICE uint32_t stored() const {
         if constexpr (!kExponent) return bits_;
         constexpr uint32_t kOfZeros = 105;  // 1e-4 / 448 rounded up is 2^-22
-        return bits_ | kOfZeros << 8 | kOfZeros << 16 | kOfZeros << 24;
+        return bits_ >> 23 | kOfZeros << 8 | kOfZeros << 16 | kOfZeros << 24;
     }
 
-    /// The quotient rounded to FP32. Corrected twice, as division does, but without its cases: magnitudes are at most
-    /// those of the scale times 448, and of quotients below 2^-10 only the sign is stored.
-    DG_DEVICE float over(float value) const {
-        const float first = __fmul_rn(value, inverse_);
-        if constexpr (kExponent) return first;
-        const float scale = __uint_as_float(bits_), divisor = isinf(scale) ? 0.0f : scale;  // finite over it: 0
-        // Subtracted in this order, -0 stays -0.
-        const float second = __fmaf_rn(__fmaf_rn(divisor, first, -value), -inverse_, first);
-        return __fmaf_rn(__fmaf_rn(divisor, second, -value), -inverse_, second);
-    }
+    DG_DEVICE float over(float value) const { return divisor_.quotient(value); }
 
 private:
     static constexpr bool kExponent = c.output_scaling.type == Element::ue8m0;
-    static DG_DEVICE bool isinf(float x) { return x == __uint_as_float(0x7f800000u); }
-
     uint32_t bits_;
-    float inverse_;
+    Divisor<kExponent> divisor_;
 };
 #endif
 

@@ -52,6 +52,15 @@ DG_DEVICE uint16_t pack_e4m3(float low, float high) {
 #endif
 }
 
+/// The bits of an integer within 2^22, its lowest byte first.
+DG_DEVICE uint32_t integer_bits(float integer) { return __float_as_uint(__fadd_rn(integer, 12582912.0f)); }
+
+/// The nearest integers within -127 and 127, halves to the even one; `low` goes to the low byte.
+DG_DEVICE uint16_t pack_s8(float low, float high) {
+    const auto code = [](float value) { return integer_bits(fminf(fmaxf(value, -127.0f), 127.0f)) & 0xffu; };
+    return static_cast<uint16_t>(code(low) | code(high) << 8);
+}
+
 /// prmt.b32: four bytes of eight, as four nibbles say, each of which is 0 to 7; or 8 more for eight times the sign.
 DG_DEVICE uint32_t permute_bytes(uint32_t lower, uint32_t upper, uint32_t nibbles) {
     uint32_t bytes;

@@ -34,9 +34,6 @@ DG_DEVICE float nearest(float value) {
     return __fsub_rn(__fadd_rn(value, kIntegers), kIntegers);
 }
 
-/// The bits of an integer within 2^22, its lowest byte first.
-DG_DEVICE uint32_t integer_bits(float integer) { return __float_as_uint(__fadd_rn(integer, 12582912.0f)); }
-
 /// Codes of eight quotients as they lie in memory: 8 bytes, or 4 of FP4. To those of integers `zero` is added.
 template <QuantizeConfig c>
 DG_DEVICE uint2 codes_of(const float (&quotients)[kPieceK], float zero) {
@@ -52,7 +49,7 @@ DG_DEVICE uint2 codes_of(const float (&quotients)[kPieceK], float zero) {
         for (int32_t i = 0; i < kPieceK; ++i) {
             // Of bounds that are integers it does not matter whether they are applied before rounding.
             const float shifted = c.zeros ? __fadd_rn(nearest(quotients[i]), zero) : quotients[i];
-            bits[i] = integer_bits(fminf(fmaxf(shifted, kLowest), kHighest));
+            bits[i] = ptx::integer_bits(fminf(fmaxf(shifted, kLowest), kHighest));
         }
         const auto four = [&](int32_t i) {
             return ptx::permute_bytes(ptx::permute_bytes(bits[i], bits[i + 1], 0x0040),

@@ -154,12 +154,13 @@ struct Piece : RunExchange<c, piece_d_cols(c)> {
     }
     template <int32_t kRunCols, typename Combine>
     static DG_DEVICE void reduce_along(float (&of_runs)[kRuns<kRunCols>], const Combine& combine) {
-        if constexpr (kAlongN) return;
+        if constexpr (!kAlongN) {
 #pragma unroll
-        for (float& of_run : of_runs)
+            for (float& of_run : of_runs)
 #pragma unroll
-            for (int32_t distance = 1; distance < 32; distance *= 2)
-                of_run = combine(of_run, __shfl_xor_sync(0xffffffff, of_run, distance));
+                for (int32_t distance = 1; distance < 32; distance *= 2)
+                    of_run = combine(of_run, __shfl_xor_sync(0xffffffff, of_run, distance));
+        }
     }
 
     /// visit(run, its row, the first of its columns that this warp has). By the thread that speaks for its warp.
