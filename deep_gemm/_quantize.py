@@ -221,6 +221,7 @@ def _launch(
     options: tuple[int, ...],
 ) -> None:
     if is_dynamo_compiling():
+        _refuse_gradients(x, row_scale)
         _operator(x, layout, row_scale, s, q, zeros, sums, whole, options)
         return
     try:
@@ -233,10 +234,17 @@ def _launch(
     given = (x, layout, row_scale, s, q, zeros, sums, whole)
     tensors = [tensor for tensor in given if isinstance(tensor, torch.Tensor)]
     if operators.is_traced(tensors):
+        _refuse_gradients(x, row_scale)
         _operator(*given, options)
         return
     rejections = (no_memory("an argument", tensor, "a quantise kernel") for tensor in tensors)
     raise next(filter(None, rejections), failure.with_traceback(None))
+
+
+def _refuse_gradients(x: torch.Tensor, row_scale: torch.Tensor | None) -> None:
+    """As the runtime does: codes would have none in silence."""
+    if torch.is_grad_enabled() and (x.requires_grad or (row_scale is not None and row_scale.requires_grad)):
+        raise RuntimeError("an argument asks for a gradient, which q would not have")
 
 
 _operator = operators.define_writer(

@@ -179,7 +179,7 @@ def define_writer(schema: str, run: Callable[..., None]) -> Callable[..., None]:
         pass
 
     def run_each(info: Any, in_dims: tuple[Any, ...], *args: Any) -> tuple[None, None]:
-        if any(in_dims[i] is None for i in written):
+        if any(in_dims[i] is None and args[i] is not None for i in written):
             raise ValueError(f"vmap over {schema.partition('(')[0]}: what it writes must have the mapped dimension")
         for i in range(info.batch_size):
             operator(*_selected(i, in_dims, args))

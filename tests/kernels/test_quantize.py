@@ -161,6 +161,22 @@ def test_nan_and_infinities_go_through_a_gate(device) -> None:
         assert s[2].isinf().item() == (limit is None)
 
 
+@pytest.mark.parametrize("device", ONE_OF_EACH_ARCH, indirect=True)
+def test_experts_take_what_a_gate_made(device) -> None:
+    """Masked, packed exponents, and nothing of rows that do not exist."""
+    generator, counts = generator_of(2), torch.tensor([5, 40], dtype=torch.int32, device=device)
+    both = torch.randn((2, 48, 512), generator=generator).to(device, torch.bfloat16)
+    w = torch.randn((2, 64, 256), generator=generator).to(device, torch.bfloat16)
+    exists = torch.arange(48, device=device) < counts[:, None]
+    both[~exists] = torch.nan
+    a = quantize.swiglu_fp8(both, scales="packed", grouping=deep_gemm.Masked(counts, 8))
+    d = torch.empty((2, 48, 64), dtype=torch.bfloat16, device=device)
+    deep_gemm.m_grouped_fp8_gemm_nt_masked(a, quantize.fp8(w, scales="packed"), d, counts, 8)
+    expected = activated("plain", both[..., :256], both[..., 256:]) @ w.double().transpose(1, 2)
+    difference = d.double()[exists] - expected[exists]
+    assert difference.norm() < 0.05 * expected[exists].norm()  # two roundings to three bits
+
+
 def test_nothing_to_do() -> None:
     q, s = quantize.fp8(torch.empty(0, 256).bfloat16(), scales="packed")
     assert (q.shape, s.shape) == ((0, 256), (0, 1))
@@ -230,6 +246,10 @@ def test_compiled_programs_and_fake_tensors() -> None:
 
     compiled = torch.compile(program, backend="aot_eager", fullgraph=True)
     assert all(map(equal, compiled(X), program(X)))
+    with pytest.raises(Exception, match="asks for a gradient"):
+        compiled(X.float().requires_grad_())
+    x = values(3, 5, 256)
+    assert all(map(equal, torch.vmap(quantize.fp8)(x), quantize.fp8(x)))
     with torch._subclasses.FakeTensorMode():
         q, s = quantize.fp8(torch.empty(3, 5, 300).bfloat16())
         assert (q.shape, s.shape, s.stride()) == ((3, 5, 300), (3, 5, 3), (24, 1, 8))
