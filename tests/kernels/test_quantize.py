@@ -15,7 +15,7 @@ FORMS = ("fp32", "ue8m0", "packed")
 UNTOUCHED = 0x55
 
 
-@pytest.mark.sampled(24)
+@pytest.mark.sampled(12)
 @pytest.mark.parametrize("device", ONE_OF_EACH_ARCH, indirect=True)
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16, torch.float32])
 @pytest.mark.parametrize(("m", "k"), [(1, 2880), (7, 704), (129, 256), (3, 130), (2, 1)])
@@ -54,7 +54,7 @@ def test_tall_tiles(device) -> None:
         assert all(map(equal, quantize.fp8(x, group=group, scales=scales), cast(x, group, scales)))
 
 
-@pytest.mark.sampled(7)
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize("device", ONE_OF_EACH_ARCH, indirect=True)
 @pytest.mark.parametrize(("first", "k"), [(8, 256), (3, 256), (8, 100)])
 def test_rows_lie_anywhere(device, first, k) -> None:
@@ -75,7 +75,7 @@ def test_rows_lie_anywhere(device, first, k) -> None:
     assert (s == 7.0).all()
 
 
-@pytest.mark.sampled(7)
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize("device", ONE_OF_EACH_ARCH, indirect=True)
 @pytest.mark.parametrize("scales", ["fp32", "packed"])
 @pytest.mark.parametrize("kind", ["indices", "psum", "masked", "masked by a poor hint"])
@@ -116,7 +116,7 @@ def test_rows_that_do_not_exist_are_left_alone(device, kind, scales) -> None:
     assert (s[~mask] == 7).all()
 
 
-@pytest.mark.sampled(16)
+@pytest.mark.sampled(8)
 @pytest.mark.parametrize("device", ONE_OF_EACH_ARCH, indirect=True)
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float32])
 @pytest.mark.parametrize("k", [256, 200, 131])
