@@ -10,7 +10,7 @@ from logits_inputs import generator_of
 from quantize_inputs import activated, equal, values
 
 import deep_gemm
-from deep_gemm import _quantize, quantize
+from deep_gemm import _quantize, jit, quantize
 from deep_gemm.utils import (
     _on_gpu,
     per_block_cast_to_fp8,
@@ -192,6 +192,14 @@ def test_rejections_of_integers_and_fp4() -> None:
     zeros = torch.empty(8, dtype=torch.int32)[::2]
     with pytest.raises(ValueError, match=r"zeros must have no gaps, got strides \(2\)"):
         quantize.int8(X, symmetric=False, out=(Q.view(torch.int8), S[:, 0], zeros))
+
+
+def test_kernels_are_recorded_without_a_device() -> None:
+    with jit.record("sm_90a") as recording:
+        quantize.fp8(jit.placeholder(4096, 7168, dtype=torch.bfloat16), scales="packed")
+        quantize.swiglu_int8(jit.placeholder(64, 4096, dtype=torch.bfloat16))
+    assert [kernel.name for kernel in recording.kernels] == ["quantize_groups_e4m3_of_128", "swiglu_quantize_rows_s8"]
+    assert ".rows = 8" in recording.kernels[0].text
 
 
 CONFIGS = {
