@@ -40,11 +40,12 @@ GemmCall with_steps(GemmCall call, const AlphaBits& alpha, const OptionalTensor&
 bool gemm(const ffi::Given& arguments, const TensorView& a, const OptionalTensor& a_scales, const TensorView& b,
           const OptionalTensor& b_scales, const OutputArgument& d, const OptionalTensor& c, int64_t layout,
           const Recipe& recipe, const Recipe& recipe_a, const Recipe& recipe_b, const AlphaBits& alpha,
-          const OptionalTensor& row_scale) {
+          const OptionalTensor& row_scale, const GateRecord& gate) {
     if (b_scales && is_fp4_pairs(b)) return false;  // of FP4, which packed_gemm takes
     const Granularities given = granularities_of(recipe, recipe_a, recipe_b);
     return run_gemm(CallKey(arguments), [&] {
-        return with_steps(check_dense(operand_a(a, a_scales), {b, b_scales}, d, c, given, layout), alpha, row_scale, d);
+        return with_steps(check_dense(operand_a(a, a_scales), {b, b_scales}, d, c, given, layout, {}, gate), alpha,
+                          row_scale, d);
     });
 }
 
@@ -228,12 +229,12 @@ bool m_grouped_gemm_contiguous(const ffi::Given& arguments, const TensorView& a,
                                const TensorView& b, const OptionalTensor& b_scales, const OutputArgument& d,
                                const TensorView& grouped_layout, int64_t layout, bool psum, bool zero_padding,
                                int64_t expected_m, const Recipe& recipe, const Recipe& recipe_a, const Recipe& recipe_b,
-                               const AlphaBits& alpha, const OptionalTensor& row_scale) {
+                               const AlphaBits& alpha, const OptionalTensor& row_scale, const GateRecord& gate) {
     const Granularities given = granularities_of(recipe, recipe_a, recipe_b);
     return run_gemm(CallKey(arguments), [&] {
         const ContiguousOptions options{.psum = psum, .zero_padding = zero_padding, .expected_m = expected_m};
         return with_steps(check_contiguous(operand_a(a, a_scales), {b, b_scales}, d, grouped_layout, given, layout,
-                                           options),
+                                           options, gate),
                           alpha, row_scale, d);
     });
 }
@@ -242,10 +243,11 @@ bool m_grouped_gemm_masked(const ffi::Given& arguments, const TensorView& a, con
                            const TensorView& b, const OptionalTensor& b_scales, const OutputArgument& d,
                            const TensorView& masked_m, int64_t expected_m, int64_t layout, const Recipe& recipe,
                            const Recipe& recipe_a, const Recipe& recipe_b, const AlphaBits& alpha,
-                           const OptionalTensor& row_scale) {
+                           const OptionalTensor& row_scale, const GateRecord& gate) {
     const Granularities given = granularities_of(recipe, recipe_a, recipe_b);
     return run_gemm(CallKey(arguments), [&] {
-        return with_steps(check_masked(operand_a(a, a_scales), {b, b_scales}, d, masked_m, expected_m, given, layout),
+        return with_steps(check_masked(operand_a(a, a_scales), {b, b_scales}, d, masked_m, expected_m, given, layout,
+                                       gate),
                           alpha, row_scale, d);
     });
 }

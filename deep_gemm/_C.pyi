@@ -26,6 +26,7 @@ def gemm(
     recipe_b: Sequence[int] | None = None,
     alpha_bits: int | None = None,
     row_scale: Tensor | None = None,
+    gate: Sequence[int] | None = None,
     /,
 ) -> bool:
     """D = C + A B^T for A [M, K] and B [N, K].
@@ -226,6 +227,7 @@ def m_grouped_gemm_contiguous(
     recipe_b: Sequence[int] | None = None,
     alpha_bits: int | None = None,
     row_scale: Tensor | None = None,
+    gate: Sequence[int] | None = None,
     /,
 ) -> bool:
     """Experts' rows one after the other. False where K is 0: nothing is launched, and the caller makes D zero."""
@@ -244,6 +246,7 @@ def m_grouped_gemm_masked(
     recipe_b: Sequence[int] | None = None,
     alpha_bits: int | None = None,
     row_scale: Tensor | None = None,
+    gate: Sequence[int] | None = None,
     /,
 ) -> bool:
     """The first masked_m[g] rows of each expert. False where K is 0: nothing is launched; the caller makes D zero."""

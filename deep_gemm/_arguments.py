@@ -16,7 +16,7 @@ from typing import Any
 
 import torch
 
-from .epilogue import Alpha, Chain, Epilogue, RowScale, steps_of
+from .epilogue import Epilogue, epilogue_of, steps_of
 from .weights import PackedWeights
 
 # Keyword-only names that callers of earlier releases use, and what they are called now.
@@ -154,21 +154,14 @@ _PACKED = Kind(
 )
 
 
-def _epilogue_of(alpha: float | None, row_scale: torch.Tensor | None) -> Epilogue | None:
-    steps = [] if alpha is None else [Alpha(alpha)]
-    return (
-        Chain(*steps, *([] if row_scale is None else [RowScale(row_scale)])) if steps or row_scale is not None else None
-    )
-
-
 # Operators know it by what its steps take.
 _EPILOGUE = Kind(
     "float?",
     "an Epilogue of deep_gemm.epilogue or None",
     lambda value: value is None or isinstance(value, Epilogue),
-    (("_alpha", "float?"), ("_row_scale", "Tensor?")),
+    (("_alpha", "float?"), ("_row_scale", "Tensor?"), ("_gate", "int[]?")),
     lambda value: steps_of(None, value),
-    _epilogue_of,
+    epilogue_of,
 )
 KINDS = {
     "torch.Tensor": _TENSOR,
@@ -292,7 +285,7 @@ def tensors_of(arguments: Mapping[str, Any]) -> Iterator[tuple[str, torch.Tensor
                 if isinstance(item, torch.Tensor):
                     yield name + part, item
         elif isinstance(value, Epilogue):
-            weights = steps_of(None, value)[1]
+            weights = steps_of(None, value).weights
             if weights is not None:
                 yield "the epilogue's row weights", weights
         elif isinstance(value, PackedWeights):

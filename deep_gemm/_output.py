@@ -6,6 +6,8 @@ from typing import Any
 
 import torch
 
+from ._gates import Gate, gated_product
+
 Output = torch.Tensor | tuple[torch.Tensor, torch.Tensor]
 
 # Scales of zeros, which deep_gemm.utils makes too: of FP32 that of 1e-4, and four bytes of its exponent rounded up.
@@ -17,8 +19,11 @@ def data_of(d: Output) -> torch.Tensor:
     return d if isinstance(d, torch.Tensor) else d[0]
 
 
-def write_empty(d: Output, c: torch.Tensor | None = None) -> None:
-    """K = 0: D becomes C, or zero."""
+def write_empty(d: Output, c: torch.Tensor | None = None, gate: Gate | None = None) -> None:
+    """K = 0: D becomes C, or zero; or what a gated activation makes of that."""
+    if c is not None and gate is not None and isinstance(d, torch.Tensor):
+        d.copy_(gated_product(c.float(), gate))
+        return
     if c is not None and isinstance(d, torch.Tensor):
         if c is not d:
             d.copy_(c)

@@ -66,11 +66,11 @@ def bf16_gemm_nt(
         ValueError, TypeError: an argument cannot be right; nothing was launched and nothing written.
         RuntimeError: the machine failed: no driver, a compile error, a launch error.
     """
-    factor = weights = None
+    factor = weights = gate = None
     if alpha is not None or epilogue is not None:
-        factor, weights = step_arguments(alpha, epilogue)
-    if not _gemm(a, None, b, None, d, c, _NT[compiled_dims], None, None, None, factor, weights):
-        _write_empty_product(d, c)
+        factor, weights, gate = step_arguments(alpha, epilogue)
+    if not _gemm(a, None, b, None, d, c, _NT[compiled_dims], None, None, None, factor, weights, gate):
+        _write_empty_product(d, c, gate)
         scale_rows(d, weights)
 
 
@@ -95,11 +95,11 @@ def bf16_gemm_nn(
         ValueError, TypeError: an argument cannot be right; nothing was launched and nothing written.
         RuntimeError: the machine failed: no driver, a compile error, a launch error.
     """
-    factor = weights = None
+    factor = weights = gate = None
     if alpha is not None or epilogue is not None:
-        factor, weights = step_arguments(alpha, epilogue)
-    if not _gemm(a, None, b, None, d, c, _NN[compiled_dims], None, None, None, factor, weights):
-        _write_empty_product(d, c)
+        factor, weights, gate = step_arguments(alpha, epilogue)
+    if not _gemm(a, None, b, None, d, c, _NN[compiled_dims], None, None, None, factor, weights, gate):
+        _write_empty_product(d, c, gate)
         scale_rows(d, weights)
 
 
@@ -124,11 +124,11 @@ def bf16_gemm_tn(
         ValueError, TypeError: an argument cannot be right; nothing was launched and nothing written.
         RuntimeError: the machine failed: no driver, a compile error, a launch error.
     """
-    factor = weights = None
+    factor = weights = gate = None
     if alpha is not None or epilogue is not None:
-        factor, weights = step_arguments(alpha, epilogue)
-    if not _gemm(a, None, b, None, d, c, _TN[compiled_dims], None, None, None, factor, weights):
-        _write_empty_product(d, c)
+        factor, weights, gate = step_arguments(alpha, epilogue)
+    if not _gemm(a, None, b, None, d, c, _TN[compiled_dims], None, None, None, factor, weights, gate):
+        _write_empty_product(d, c, gate)
         scale_rows(d, weights)
 
 
@@ -153,11 +153,11 @@ def bf16_gemm_tt(
         ValueError, TypeError: an argument cannot be right; nothing was launched and nothing written.
         RuntimeError: the machine failed: no driver, a compile error, a launch error.
     """
-    factor = weights = None
+    factor = weights = gate = None
     if alpha is not None or epilogue is not None:
-        factor, weights = step_arguments(alpha, epilogue)
-    if not _gemm(a, None, b, None, d, c, _TT[compiled_dims], None, None, None, factor, weights):
-        _write_empty_product(d, c)
+        factor, weights, gate = step_arguments(alpha, epilogue)
+    if not _gemm(a, None, b, None, d, c, _TT[compiled_dims], None, None, None, factor, weights, gate):
+        _write_empty_product(d, c, gate)
         scale_rows(d, weights)
 
 
@@ -190,7 +190,7 @@ def m_grouped_bf16_gemm_nt_contiguous(
     """
     layout = _one_layout(grouped_layout, m_indices)
     how = (_NT[compiled_dims], use_psum_layout, ensure_zero_padding, _hint(expected_m_for_psum_layout))
-    steps = (None, None) if epilogue is None else step_arguments(None, epilogue)
+    steps = (None, None, None) if epilogue is None else step_arguments(None, epilogue)
     if not _contiguous(a, None, b, None, d, layout, *how, None, None, None, *steps):
         _write_empty_experts(d, layout, use_psum_layout, b.shape[0])
 
@@ -221,7 +221,7 @@ def m_grouped_bf16_gemm_nn_contiguous(
     """
     layout = _one_layout(grouped_layout, m_indices)
     how = (_NN[compiled_dims], use_psum_layout, ensure_zero_padding, _hint(expected_m_for_psum_layout))
-    steps = (None, None) if epilogue is None else step_arguments(None, epilogue)
+    steps = (None, None, None) if epilogue is None else step_arguments(None, epilogue)
     if not _contiguous(a, None, b, None, d, layout, *how, None, None, None, *steps):
         _write_empty_experts(d, layout, use_psum_layout, b.shape[0])
 
@@ -250,9 +250,9 @@ def m_grouped_bf16_gemm_nt_masked(
         ValueError, TypeError: an argument cannot be right; nothing was launched and nothing written.
         RuntimeError: the machine failed: no driver, a compile error, a launch error.
     """
-    factor, weights = (None, None) if epilogue is None else step_arguments(None, epilogue)
+    factor, weights, gate = (None, None, None) if epilogue is None else step_arguments(None, epilogue)
     how = integer("expected_m", expected_m), _NT[compiled_dims]
-    if not _masked(a, None, b, None, d, masked_m, *how, None, None, None, factor, weights):
+    if not _masked(a, None, b, None, d, masked_m, *how, None, None, None, factor, weights, gate):
         _write_empty_masked_product(d, masked_m)
 
 

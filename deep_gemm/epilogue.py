@@ -2,21 +2,33 @@
 
     deep_gemm.m_grouped_fp8_gemm_nt_contiguous(a, b, d, layout, epilogue=deep_gemm.epilogue.Alpha(0.5))
 
-`None` and `Identity()` store the sum as it is, `Alpha` multiplies it, `RowScale` each row of D, `Chain` joins the two.
+`None` and `Identity()` store the sum as it is, `Alpha` multiplies it, `SwiGLU` and `GeGLU` make one column of D of two
+of the product, `RowScale` multiplies each row of D, `Chain` joins them.
 `FP8CastWithClamp` and `BF16StochasticRounding`, which the public API has too, are refused by every product for now,
 with a NotImplementedError and before anything is launched.
 """
 
 from __future__ import annotations
 
-from typing import NoReturn
+from typing import NamedTuple, NoReturn
 
 import torch
 
+from ._gates import Gate, gate_record
 from ._numbers import fp32_bits
 from ._output import Output
 
-__all__ = ["Alpha", "BF16StochasticRounding", "Chain", "Epilogue", "FP8CastWithClamp", "Identity", "RowScale"]
+__all__ = [
+    "Alpha",
+    "BF16StochasticRounding",
+    "Chain",
+    "Epilogue",
+    "FP8CastWithClamp",
+    "GeGLU",
+    "Identity",
+    "RowScale",
+    "SwiGLU",
+]
 
 
 class Epilogue:
@@ -86,50 +98,140 @@ class RowScale(Epilogue):
         self.weights = weights
 
 
+class _Gated(Epilogue):
+    record: Gate
+
+
+class SwiGLU(_Gated):
+    """D has N/2 columns, `gate * sigmoid(alpha * gate) * (up + up_shift)` of the N columns of the product.
+
+    `C + alpha * (A @ B)` comes first, C being `[M, N]`, and all of it is FP32 up to the one rounding to D. Weights lie
+    as checkpoints have them; no call permutes or copies them.
+
+    Args:
+        limit: before the activation, gates become at most this, and ups at most so far from 0. None: no limit.
+        alpha: within the sigmoid.
+        up_shift: what is added to ups.
+        layout: where the rows of B are: 'halves', N/2 of gates and then N/2 of ups; or 'interleaved', a gate and its
+            up in turn.
+
+    gpt-oss has `SwiGLU(limit=7.0, alpha=1.702, up_shift=1.0, layout='interleaved')`, DeepSeek-V4 `SwiGLU(limit=10.0)`.
+
+    Taken on SM90 by dense products and experts of BF16, FP16, and FP8 whose B has scales of 128x128 blocks (in halves
+    N/2 is a multiple of 128 then). B must have K contiguous, and N must be a multiple of 16. Others refuse it.
+    """
+
+    def __init__(
+        self, limit: float | None = None, alpha: float = 1.0, up_shift: float = 0.0, layout: str = "halves"
+    ) -> None:
+        self.record = gate_record("swiglu", layout, limit, alpha, up_shift)
+        self.limit, self.alpha, self.up_shift, self.layout = limit, alpha, up_shift, layout
+
+    def __repr__(self) -> str:
+        return f"SwiGLU(limit={self.limit}, alpha={self.alpha}, up_shift={self.up_shift}, layout={self.layout!r})"
+
+
+class GeGLU(_Gated):
+    """D has N/2 columns, `GELU(gate) * up`. Otherwise as `SwiGLU`.
+
+    Args:
+        layout: as there.
+        approximate: of GELU: 'tanh', or 'none' for that of erf.
+    """
+
+    def __init__(self, layout: str = "halves", approximate: str = "tanh") -> None:
+        if approximate not in ("tanh", "none"):
+            raise ValueError(f"approximate must be 'tanh' or 'none', got {approximate!r}")
+        self.record = gate_record("geglu_tanh" if approximate == "tanh" else "geglu_erf", layout)
+        self.layout, self.approximate = layout, approximate
+
+    def __repr__(self) -> str:
+        return f"GeGLU(layout={self.layout!r}, approximate={self.approximate!r})"
+
+
+class _RecordedGate(_Gated):
+    """As operators of torch hand it on."""
+
+    def __init__(self, record: Gate) -> None:
+        self.record = record
+
+
 class Chain(Epilogue):
-    """Several, in this order: `Chain(Alpha(0.5), RowScale(weights))`. Of each kind there is at most one."""
+    """Several, in this order: `Chain(Alpha(0.5), SwiGLU(), RowScale(weights))`. Of each kind there is at most one."""
 
     def __init__(self, *steps: Epilogue) -> None:
         self.steps = steps
-        kinds = [type(step) for step in steps if type(step) is not Identity]
-        if kinds not in ([], [Alpha], [RowScale], [Alpha, RowScale]):
+        order = (Alpha, _Gated, RowScale)
+        places = [
+            next((place for place, kind in enumerate(order) if isinstance(step, kind)), -1)
+            for step in steps
+            if type(step) is not Identity
+        ]
+        if -1 in places or places != sorted(set(places)):
             names = ", ".join(type(step).__name__ for step in steps)
-            raise ValueError(f"steps must be Alpha, RowScale, each at most once and in this order, got {names}")
+            raise ValueError(
+                f"steps must be Alpha, SwiGLU or GeGLU, RowScale, each at most once and in this order, got {names}"
+            )
 
     def __repr__(self) -> str:
         return f"Chain({', '.join(map(repr, self.steps))})"
 
 
-def steps_of(
-    alpha: float | torch.Tensor | None, epilogue: Epilogue | None
-) -> tuple[float | torch.Tensor | None, torch.Tensor | None]:
-    """What a call's `alpha` and `epilogue` say: the factor of complete sums, numbers of rows. Others are refused."""
+class Steps(NamedTuple):
+    """What a call's `alpha` and `epilogue` say: the factor of complete sums, a gated activation, numbers of rows."""
+
+    factor: float | torch.Tensor | None = None
+    weights: torch.Tensor | None = None
+    gate: Gate | None = None
+
+
+def steps_of(alpha: float | torch.Tensor | None, epilogue: Epilogue | None) -> Steps:
+    """Others are refused."""
     if epilogue is None:
-        return alpha, None
+        return Steps(alpha)
     if alpha is not None:
         raise ValueError(f"alpha must be None where there is an epilogue, got alpha={alpha!r} and {epilogue!r}")
-    factor, weights = None, None
+    factor, weights, gate = None, None, None
     for step in epilogue.steps if isinstance(epilogue, Chain) else (epilogue,):
         if isinstance(step, Alpha):
             factor = step.alpha
         elif isinstance(step, RowScale):
             weights = step.weights
+        elif isinstance(step, _Gated):
+            gate = step.record
         elif type(step) is not Identity:
             _refuse(step)
-    return factor, weights
+    return Steps(factor, weights, gate)
 
 
-def step_arguments(alpha: float | None, epilogue: Epilogue | None) -> tuple[int | None, torch.Tensor | None]:
-    """The same as the runtime takes it, where alpha is no tensor: the bits of an FP32 number, and a tensor."""
-    factor, weights = steps_of(alpha, epilogue)
+def step_arguments(
+    alpha: float | None, epilogue: Epilogue | None
+) -> tuple[int | None, torch.Tensor | None, Gate | None]:
+    """The same as the runtime takes it, where alpha is no tensor: the bits of an FP32 number, a tensor, a record."""
+    factor, weights, gate = steps_of(alpha, epilogue)
     if isinstance(factor, torch.Tensor):
         raise TypeError(f"alpha must be a number here, got a {factor.ndim}-dimensional tensor")
-    return None if factor is None else fp32_bits("alpha", factor), weights
+    return None if factor is None else fp32_bits("alpha", factor), weights, gate
+
+
+def ungated_arguments(alpha: float | None, epilogue: Epilogue | None) -> tuple[int | None, torch.Tensor | None]:
+    """Of calls that take no gated activation."""
+    bits, weights, gate = step_arguments(alpha, epilogue)
+    refuse_gate(gate)
+    return bits, weights
+
+
+def refuse_gate(gate: Gate | None) -> None:
+    if gate is not None:
+        raise ValueError(
+            "epilogue must have no SwiGLU or GeGLU yet beside packed or FP4 weights, or where products are batched or "
+            "grouped along K: apply it to d afterwards"
+        )
 
 
 def alpha_bits(epilogue: Epilogue | None) -> int | None:
-    """Of calls that take no RowScale."""
-    bits, weights = step_arguments(None, epilogue)
+    """Of calls that take Alpha only."""
+    bits, weights = ungated_arguments(None, epilogue)
     if weights is not None:
         raise ValueError("epilogue must have no RowScale where products are batched or grouped along K")
     return bits
@@ -141,7 +243,19 @@ def scale_rows(d: Output, weights: torch.Tensor | None) -> None:
         d.mul_(weights.unsqueeze(-1))
 
 
+def epilogue_of(factor: float | None, weights: torch.Tensor | None, gate: list[int] | None) -> Epilogue | None:
+    """The inverse of `steps_of`, for operators of torch."""
+    steps: list[Epilogue] = [] if factor is None else [Alpha(factor)]
+    if gate is not None:
+        steps.append(_RecordedGate(tuple(gate)))
+    if weights is not None:
+        steps.append(RowScale(weights))
+    return Chain(*steps) if steps else None
+
+
 def _refuse(epilogue: object) -> NoReturn:
     if not isinstance(epilogue, Epilogue):
         raise TypeError(f"epilogue must be an Epilogue of deep_gemm.epilogue or None, got {epilogue!r}")
-    raise NotImplementedError(f"epilogue must be Identity, Alpha or RowScale for now, got {type(epilogue).__name__}")
+    raise NotImplementedError(
+        f"epilogue must be Identity, Alpha, SwiGLU, GeGLU or RowScale for now, got {type(epilogue).__name__}"
+    )

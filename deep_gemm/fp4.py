@@ -31,7 +31,7 @@ from ._extension import C
 from ._numbers import NO_NUMBER, fp32_bits, integer
 from ._output import Output, data_of
 from ._product import product
-from .epilogue import Epilogue, scale_rows, steps_of
+from .epilogue import Epilogue, refuse_gate, scale_rows, steps_of
 from .fp8 import (
     _COMPILED_DIMS,
     _FP32_SCALES,
@@ -268,7 +268,8 @@ def _steps_record(
     alpha: Alpha, epilogue: Epilogue | None, d: torch.Tensor
 ) -> tuple[torch.Tensor | None, int, torch.Tensor | None]:
     """Alpha as a tensor, or as a number's bits; and the rows' weights."""
-    factor, weights = steps_of(alpha, epilogue)
+    factor, weights, gate = steps_of(alpha, epilogue)
+    refuse_gate(gate)
     if factor is None:
         return None, NO_NUMBER, weights
     if isinstance(factor, torch.Tensor):

@@ -133,16 +133,16 @@ def fp8_gemm_nt(
     if disable_ue8m0_cast:
         layout |= _FP32_SCALES
     (a_data, a_scales), (b_data, b_scales) = a, b
-    factor = weights = None
+    factor = weights = gate = None
     if alpha is not None or epilogue is not None:
-        factor, weights = step_arguments(alpha, epilogue)
-    if not _gemm(a_data, a_scales, b_data, b_scales, d, c, layout, recipe, recipe_a, recipe_b, factor, weights):
+        factor, weights, gate = step_arguments(alpha, epilogue)
+    if not _gemm(a_data, a_scales, b_data, b_scales, d, c, layout, recipe, recipe_a, recipe_b, factor, weights, gate):
         if b_data.dtype is _FP4:  # asked last, since asking costs
             from .fp8_fp4 import fp8_fp4_gemm_nt
 
             how = recipe, recipe_a, recipe_b, compiled_dims, disable_ue8m0_cast, alpha, epilogue
             return fp8_fp4_gemm_nt(a, b, d, c, *how)
-        _write_empty_product(d, c)
+        _write_empty_product(d, c, gate)
         scale_rows(d, weights)
 
 
@@ -176,16 +176,16 @@ def fp8_gemm_nn(
     if disable_ue8m0_cast:
         layout |= _FP32_SCALES
     (a_data, a_scales), (b_data, b_scales) = a, b
-    factor = weights = None
+    factor = weights = gate = None
     if alpha is not None or epilogue is not None:
-        factor, weights = step_arguments(alpha, epilogue)
-    if not _gemm(a_data, a_scales, b_data, b_scales, d, c, layout, recipe, recipe_a, recipe_b, factor, weights):
+        factor, weights, gate = step_arguments(alpha, epilogue)
+    if not _gemm(a_data, a_scales, b_data, b_scales, d, c, layout, recipe, recipe_a, recipe_b, factor, weights, gate):
         if b_data.dtype is _FP4:  # asked last, since asking costs
             from .fp8_fp4 import fp8_fp4_gemm_nn
 
             how = recipe, recipe_a, recipe_b, compiled_dims, disable_ue8m0_cast, alpha, epilogue
             return fp8_fp4_gemm_nn(a, b, d, c, *how)
-        _write_empty_product(d, c)
+        _write_empty_product(d, c, gate)
         scale_rows(d, weights)
 
 
@@ -219,16 +219,16 @@ def fp8_gemm_tn(
     if disable_ue8m0_cast:
         layout |= _FP32_SCALES
     (a_data, a_scales), (b_data, b_scales) = a, b
-    factor = weights = None
+    factor = weights = gate = None
     if alpha is not None or epilogue is not None:
-        factor, weights = step_arguments(alpha, epilogue)
-    if not _gemm(a_data, a_scales, b_data, b_scales, d, c, layout, recipe, recipe_a, recipe_b, factor, weights):
+        factor, weights, gate = step_arguments(alpha, epilogue)
+    if not _gemm(a_data, a_scales, b_data, b_scales, d, c, layout, recipe, recipe_a, recipe_b, factor, weights, gate):
         if b_data.dtype is _FP4:  # asked last, since asking costs
             from .fp8_fp4 import fp8_fp4_gemm_tn
 
             how = recipe, recipe_a, recipe_b, compiled_dims, disable_ue8m0_cast, alpha, epilogue
             return fp8_fp4_gemm_tn(a, b, d, c, *how)
-        _write_empty_product(d, c)
+        _write_empty_product(d, c, gate)
         scale_rows(d, weights)
 
 
@@ -262,16 +262,16 @@ def fp8_gemm_tt(
     if disable_ue8m0_cast:
         layout |= _FP32_SCALES
     (a_data, a_scales), (b_data, b_scales) = a, b
-    factor = weights = None
+    factor = weights = gate = None
     if alpha is not None or epilogue is not None:
-        factor, weights = step_arguments(alpha, epilogue)
-    if not _gemm(a_data, a_scales, b_data, b_scales, d, c, layout, recipe, recipe_a, recipe_b, factor, weights):
+        factor, weights, gate = step_arguments(alpha, epilogue)
+    if not _gemm(a_data, a_scales, b_data, b_scales, d, c, layout, recipe, recipe_a, recipe_b, factor, weights, gate):
         if b_data.dtype is _FP4:  # asked last, since asking costs
             from .fp8_fp4 import fp8_fp4_gemm_tt
 
             how = recipe, recipe_a, recipe_b, compiled_dims, disable_ue8m0_cast, alpha, epilogue
             return fp8_fp4_gemm_tt(a, b, d, c, *how)
-        _write_empty_product(d, c)
+        _write_empty_product(d, c, gate)
         scale_rows(d, weights)
 
 

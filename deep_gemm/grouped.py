@@ -68,9 +68,9 @@ def _run_contiguous(
         layout |= _FP32_SCALES
     grouped_layout = _one_layout(grouped_layout, m_indices)
     (a_data, a_scales), (b_data, b_scales) = a, b
-    factor = weights = None
+    factor = weights = gate = None
     if epilogue is not None:
-        factor, weights = step_arguments(None, epilogue)
+        factor, weights, gate = step_arguments(None, epilogue)
     if not _contiguous(
         a_data,
         a_scales,
@@ -87,6 +87,7 @@ def _run_contiguous(
         recipe_b,
         factor,
         weights,
+        gate,
     ):
         _write_empty_experts(d, grouped_layout, use_psum_layout, b_data.shape[0])
 
@@ -329,9 +330,9 @@ def m_grouped_fp8_gemm_nt_masked(
         return m_grouped_fp8_fp4_gemm_nt_masked(
             a, b, d, masked_m, expected_m, recipe, recipe_a, recipe_b, compiled_dims, disable_ue8m0_cast, epilogue
         )
-    factor = weights = None
+    factor = weights = gate = None
     if epilogue is not None:
-        factor, weights = step_arguments(None, epilogue)
+        factor, weights, gate = step_arguments(None, epilogue)
     if not _masked(
         a_data,
         a_scales,
@@ -346,6 +347,7 @@ def m_grouped_fp8_gemm_nt_masked(
         recipe_b,
         factor,
         weights,
+        gate,
     ):
         _write_empty_masked_product(d, masked_m)
 

@@ -102,7 +102,8 @@ inline GemmTask task_of(const Problem& p) {
             .row_scale = p.row_scale != 0,
             .output_scaling = p.output_scaling,
             .shape = p.compiled,
-            .heads = p.heads};
+            .heads = p.heads,
+            .gate = p.gate};
 }
 
 /// A problem as the kernel of a config sees it, whatever has been converted ahead.

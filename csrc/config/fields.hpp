@@ -30,6 +30,15 @@ struct Names<StoreKind> {
     static constexpr std::string_view kType = "StoreKind", kValues[] = {"tma", "tma_add", "direct", "direct_add"};
 };
 
+template <>
+struct Names<GateKind> {
+    static constexpr std::string_view kType = "GateKind", kValues[] = {"none", "swiglu", "geglu_tanh", "geglu_erf"};
+};
+template <>
+struct Names<GateRows> {
+    static constexpr std::string_view kType = "GateRows", kValues[] = {"halves", "interleaved"};
+};
+
 template <typename Enum>
 constexpr std::string_view name(Enum value)
     requires requires { Names<Enum>::kValues; }
@@ -102,6 +111,8 @@ template <>
 inline constexpr auto kFieldsOf<HeadSplits> = std::tuple{
     Field{"left", &HeadSplits::left}, Field{"skipped", &HeadSplits::skipped}, Field{"right", &HeadSplits::right}};
 template <>
+inline constexpr auto kFieldsOf<Gated> = std::tuple{Field{"kind", &Gated::kind}, Field{"rows", &Gated::rows}};
+template <>
 inline constexpr auto kFieldsOf<GemmTask> = std::tuple{
     Field{"grouping", &GemmTask::grouping},   Field{"a", &GemmTask::a, true},
     Field{"b", &GemmTask::b, true},           Field{"output", &GemmTask::output, true},
@@ -109,6 +120,7 @@ inline constexpr auto kFieldsOf<GemmTask> = std::tuple{
     Field{"alpha", &GemmTask::alpha},         Field{"bias", &GemmTask::bias},
     Field{"row_scale", &GemmTask::row_scale}, Field{"output_scaling", &GemmTask::output_scaling},
     Field{"shape", &GemmTask::shape},         Field{"heads", &GemmTask::heads},
+    Field{"gate", &GemmTask::gate},
 };
 template <>
 inline constexpr auto kFieldsOf<SplitK> =

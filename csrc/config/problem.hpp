@@ -51,6 +51,7 @@ struct Problem {
     // Scales come through a kernel that packs them, which can write words in any order (CopyPlan::a_in_blocks).
     int32_t packs_scales_a = 0, packs_scales_b = 0;
     Scaling output_scaling = {};  // of D, where it is stored with scales
+    Gated gate = {};              // two columns of the product make one of D
     HeadSplits heads = {};        // of D's columns, where some between them are left out
     CompiledShape compiled = {};  // extents that the caller wants compiled in; 0 otherwise
 

@@ -172,7 +172,8 @@ def test_what_no_product_takes_yet_is_refused_before_anything_is_written(product
     d = torch.full(shape, float("nan"))
     for epilogue in (BF16StochasticRounding(), FP8CastWithClamp(torch.empty(1, dtype=torch.int32))):
         with pytest.raises(
-            NotImplementedError, match=f"must be Identity, Alpha or RowScale for now, got {type(epilogue).__name__}"
+            NotImplementedError,
+            match=f"must be Identity, Alpha, SwiGLU, GeGLU or RowScale for now, got {type(epilogue).__name__}",
         ):
             call(d, epilogue=epilogue)
     with pytest.raises(TypeError, match=r"epilogue must be an Epilogue of deep_gemm\.epilogue or None, got 2"):
@@ -383,7 +384,8 @@ def test_row_weights_are_checked(weights, error, message) -> None:
 def test_what_cannot_be_chained() -> None:
     for steps in ([RowScale(torch.ones(1)), Alpha(1)], [Alpha(1), Alpha(2)], [BF16StochasticRounding()]):
         with pytest.raises(
-            ValueError, match="steps must be Alpha, RowScale, each at most once and in this order, got "
+            ValueError,
+            match="steps must be Alpha, SwiGLU or GeGLU, RowScale, each at most once and in this order, got ",
         ):
             Chain(*steps)
     for name in ("fp8 K groups", "bf16 K groups", "einsum", "fp8_einsum"):

@@ -67,6 +67,7 @@ struct GemmCall {
     Scales second_scales_b = {};    // for sums, where the others are multiplied into B's weights
     Scales alpha = {}, row_scale = {};
     Scales d_scales = {};  // written beside D; as the next product takes A's
+    epilogue::ApplyGate::Params gate = {};
     Bias bias = {};
     ZeroPoints zeros_a = {};
     RowSums sums_b = {};

@@ -167,10 +167,15 @@ void check_output(GemmCall& call, const OutputArgument& d, const OptionalTensor&
                  describe(data.dtype()), ", got ", describe(c->dtype()));
     require_device(*c, "c", call.device, "a");
     call.c = matrix_of(*c, "c", axes, shape);
-    require(call.c.groups == call.d.groups && call.c.rows == call.d.rows && call.c.cols == call.d.cols,
+    const bool gated = p.gate.any();
+    require(!gated || (call.c.groups == call.d.groups && call.c.rows == call.d.rows && call.c.cols == p.n),
+            "c must be ", shape, " with N=", p.n, ", which a gated activation's d has half of, got shape ",
+            describe_shape(*c));
+    require(gated || (call.c.groups == call.d.groups && call.c.rows == call.d.rows && call.c.cols == call.d.cols),
             "c must have d's shape ", describe_shape(data), ", got ", describe_shape(*c));
     require(call.c.col_stride == 1, "c must have N contiguous, got strides ", describe_strides(*c));
     p.add_c = 1;
+    if (gated) return require_apart(data, *c, "c");
     require_apart_or_same(data, *c);
     p.in_place = call.c.data == call.d.data;
 }
@@ -213,7 +218,7 @@ HeadSplits check_head_splits(std::span<const int64_t> splits) {
 }
 
 void check_dense_shapes(GemmCall& call, const OperandArgument& a, const OperandArgument& b, const OutputArgument& d,
-                        const OptionalTensor& c, int64_t layout, const HeadSplits& heads) {
+                        const OptionalTensor& c, int64_t layout, const HeadSplits& heads, const GateRecord& gate) {
     const OperandLayout lying = operand_layout(layout);
     call.a = matrix_of_a(a, false, lying.a_transposed ? "[K, M]" : "[M, K]", lying.a_transposed);
     call.b = matrix_of(b, call.problem.b.element, false, lying.b_transposed ? "[K, N]" : "[N, K]", lying.b_transposed);
@@ -221,20 +226,24 @@ void check_dense_shapes(GemmCall& call, const OperandArgument& a, const OperandA
     require(call.b.cols == k, b.name, " has K=", call.b.cols, " but a has K=", k);
     Problem& p = call.problem;
     p.m = to_int32(call.a.rows, "M"), p.n = to_int32(call.b.rows, "N"), p.k = to_int32(k, "K");
+    check_gate(call, gate);
     check_output(call, d, c, last_axes(false), "[M, N]");
-    const int32_t columns = to_int32(columns_of_d(p.n, heads), "d's number of columns");
-    require(call.d.rows == p.m && call.d.cols == columns, "d must be [M, ", heads.any() ? "columns of all heads" : "N",
-            "] = [", p.m, ", ", columns, "], got shape ", describe_shape(d.data));
+    const int32_t columns = to_int32(columns_of_d(p.gate.columns(p.n), heads), "d's number of columns");
+    require(call.d.rows == p.m && call.d.cols == columns, "d must be [M, ",
+            heads.any() ? "columns of all heads" : columns_name(p), "] = [", p.m, ", ", columns, "], got shape ",
+            describe_shape(d.data));
     if (heads.any()) p.heads = heads;
 }
 
 GemmCall check_dense(const OperandArgument& a, const OperandArgument& b, const OutputArgument& d,
-                     const OptionalTensor& c, const Granularities& given, int64_t layout, const HeadSplits& heads) {
+                     const OptionalTensor& c, const Granularities& given, int64_t layout, const HeadSplits& heads,
+                     const GateRecord& gate) {
     GemmCall call = start_call(a, b, Grouping::dense, operand_layout(layout).fp32_scales);
-    check_dense_shapes(call, a, b, d, c, layout, heads);
+    check_dense_shapes(call, a, b, d, c, layout, heads, gate);
     Problem& p = call.problem;
     if (p.m == 0 || p.n == 0 || p.k == 0) return call;
     check_operands(call, a, b, given, operand_layout(layout));
+    require_gate_is_served(p);
     require_operands_apart(d, a, b);
     p.compiled = compiled_shape(p, layout);
     return call;

@@ -7,6 +7,7 @@
 
 #include "../../config/pairs.hpp"
 #include "../call/arguments.hpp"
+#include "checks_gate.hpp"
 #include "checks_scales.hpp"
 
 namespace deep_gemm {
@@ -55,7 +56,8 @@ inline OperandLayout operand_layout(int64_t bits) {
 
 /// What dense products share: shapes, D and C.
 void check_dense_shapes(GemmCall& call, const OperandArgument& a, const OperandArgument& b, const OutputArgument& d,
-                        const OptionalTensor& c, int64_t layout, const HeadSplits& heads = {});
+                        const OptionalTensor& c, int64_t layout, const HeadSplits& heads = {},
+                        const GateRecord& gate = {});
 
 /// What dense and M-grouped products share once shapes are known: strides, and scales where there are any.
 void check_operands(GemmCall& call, const OperandArgument& a, const OperandArgument& b, const Granularities& given,
@@ -63,7 +65,8 @@ void check_operands(GemmCall& call, const OperandArgument& a, const OperandArgum
 
 /// D[M, N] = C + A[M, K] B[N, K].T
 GemmCall check_dense(const OperandArgument& a, const OperandArgument& b, const OutputArgument& d,
-                     const OptionalTensor& c, const Granularities& given, int64_t layout, const HeadSplits& heads = {});
+                     const OptionalTensor& c, const Granularities& given, int64_t layout, const HeadSplits& heads = {},
+                     const GateRecord& gate = {});
 
 /// Three numbers of columns, of which the outer ones are not both 0.
 HeadSplits check_head_splits(std::span<const int64_t> splits);

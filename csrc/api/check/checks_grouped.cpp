@@ -15,6 +15,7 @@ void check_grouped_operands(GemmCall& call, const OperandArgument& a, const Oper
     require_disjoint_groups(call.d, "d");
     if (p.m == 0 || p.n == 0 || p.k == 0 || p.num_groups == 0) return;
     check_operands(call, a, b, given, operand_layout(layout));
+    require_gate_is_served(p);
     require(!exceeds_exact_k(p), "K must be at most ", most_exact_k(p), " where all of it shares its scales, got ",
             p.k);
     p.compiled = compiled_shape(p, layout);
@@ -44,7 +45,7 @@ void require_disjoint_groups(const Matrix& m, const char* name) {
 
 GemmCall check_contiguous(const OperandArgument& a, const OperandArgument& b, const OutputArgument& d,
                           const TensorView& grouped_layout, const Granularities& given, int64_t layout,
-                          const ContiguousOptions& options) {
+                          const ContiguousOptions& options, const GateRecord& gate) {
     const OperandLayout lying = operand_layout(layout);
     GemmCall call = start_call(a, b, options.psum ? Grouping::m_psum : Grouping::m_contiguous, lying.fp32_scales);
     const bool b_transposed = lying.b_transposed;
@@ -57,9 +58,11 @@ GemmCall check_contiguous(const OperandArgument& a, const OperandArgument& b, co
     p.num_groups = to_int32(call.b.groups, "the number of experts");
     p.m_alignment = CallSettings::m_alignment().load(std::memory_order_relaxed);
     call.zero_padding = options.zero_padding || !options.psum;  // callers of the layout of indices count on zeros
+    check_gate(call, gate);
     check_output(call, d, {}, last_axes(false), "[M, N]");
-    require(call.d.rows == p.m && call.d.cols == p.n, "d must be [M, N] = [", p.m, ", ", p.n, "], got shape ",
-            describe_shape(d.data));
+    const int32_t columns = p.gate.columns(p.n);
+    require(call.d.rows == p.m && call.d.cols == columns, "d must be [M, ", columns_name(p), "] = [", p.m, ", ",
+            columns, "], got shape ", describe_shape(d.data));
     if (options.psum) {
         check_grouped_layout(call, grouped_layout, "grouped_layout", p.num_groups, "[experts] in the psum layout");
         require(options.expected_m >= 0, "expected_m_for_psum_layout must not be negative, got ", options.expected_m);
@@ -75,7 +78,8 @@ GemmCall check_contiguous(const OperandArgument& a, const OperandArgument& b, co
 }
 
 GemmCall check_masked(const OperandArgument& a, const OperandArgument& b, const OutputArgument& d,
-                      const TensorView& masked_m, int64_t expected_m, const Granularities& given, int64_t layout) {
+                      const TensorView& masked_m, int64_t expected_m, const Granularities& given, int64_t layout,
+                      const GateRecord& gate) {
     GemmCall call = start_call(a, b, Grouping::masked, operand_layout(layout).fp32_scales);
     call.a = matrix_of_a(a, true, "[G, max_m, K]");
     call.b = matrix_of(b, call.problem.b.element, true, "[G, N, K]");
@@ -85,9 +89,11 @@ GemmCall check_masked(const OperandArgument& a, const OperandArgument& b, const 
     Problem& p = call.problem;
     p.m = to_int32(call.a.rows, "max_m"), p.n = to_int32(call.b.rows, "N"), p.k = to_int32(k, "K");
     p.num_groups = to_int32(call.a.groups, "the number of experts");
+    check_gate(call, gate);
     check_output(call, d, {}, last_axes(true), "[G, max_m, N]");
-    require(call.d.groups == p.num_groups && call.d.rows == p.m && call.d.cols == p.n, "d must be [G, max_m, N] = [",
-            p.num_groups, ", ", p.m, ", ", p.n, "], got shape ", describe_shape(d.data));
+    const int32_t columns = p.gate.columns(p.n);
+    require(call.d.groups == p.num_groups && call.d.rows == p.m && call.d.cols == columns, "d must be [G, max_m, ",
+            columns_name(p), "] = [", p.num_groups, ", ", p.m, ", ", columns, "], got shape ", describe_shape(d.data));
     check_grouped_layout(call, masked_m, "masked_m", p.num_groups, "[experts]");
     require(expected_m >= 0, "expected_m must not be negative, got ", expected_m);
     p.expected_m = coarse_hint(p, std::max<int64_t>(expected_m, 1));

@@ -20,10 +20,11 @@ struct ContiguousOptions {
 /// D[rows of g] = A[rows of g] B[g].T, the experts' rows one after the other in A [M, K].
 GemmCall check_contiguous(const OperandArgument& a, const OperandArgument& b, const OutputArgument& d,
                           const TensorView& grouped_layout, const Granularities& given, int64_t layout,
-                          const ContiguousOptions& options);
+                          const ContiguousOptions& options, const GateRecord& gate = {});
 
 /// D[g] = A[g] B[g].T for the first masked_m[g] rows of each expert.
 GemmCall check_masked(const OperandArgument& a, const OperandArgument& b, const OutputArgument& d,
-                      const TensorView& masked_m, int64_t expected_m, const Granularities& given, int64_t layout);
+                      const TensorView& masked_m, int64_t expected_m, const Granularities& given, int64_t layout,
+                      const GateRecord& gate = {});
 
 }  // namespace deep_gemm

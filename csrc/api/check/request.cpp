@@ -177,6 +177,10 @@ Request request_of(const std::string& kind, const Object& fields, const Target& 
             dims = value;
         else if (name == "expected_m")
             expected_m = value;
+        else if (name == "gate")
+            p.gate.kind = value_at<GateKind>(value, name);
+        else if (name == "gate_rows")
+            p.gate.rows = value_at<GateRows>(value, name);
         else if (name == "per_row_b")
             scaling_b.per_row = value != 0;
         else if (name == "gran_k_a" || name == "gran_k_b")
@@ -240,8 +244,9 @@ Request request_of(const std::string& kind, const Object& fields, const Target& 
     require(pair.mn_major == MnMajor::as_it_lies || (!p.a.mn_major() && !p.b.mn_major()),
             "operands of this pair are K-major");
     p.expected_m = coarse_hint(p, expected_m);
-    p.aligned_store = int64_t{p.n} * bytes_of(p.output, 1) % 16 == 0;
+    p.aligned_store = int64_t{p.gate.columns(p.n)} * bytes_of(p.output, 1) % 16 == 0;
     if (!divides_k(p.grouping)) check_packed_operands(p);
+    require_gate_is_served(p);
     p.compiled = {.m = dims & 1 ? p.m : 0, .n = dims & 2 ? p.n : 0, .k = dims & 4 ? p.k : 0};
     const bool selected = tiling.tile_rows == 0 && tiling.tile_cols == 0;
     require(selected || (tiling.tile_rows > 0 && tiling.tile_cols > 0), "a config has both tile_rows and tile_cols");

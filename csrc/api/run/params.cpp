@@ -134,23 +134,43 @@ TensorMapSpec operand_map(const Matrix& m, const Operand& lying, const Choice& c
                 bytes < choice.lines_below_bytes ? TensorMapL2Promotion::bytes_128 : TensorMapL2Promotion::bytes_256};
 }
 
+/// B where tiles have gates and ups, K-major: K; 8 gates or ups; which of the two; groups of these; matrices. A box
+/// lays them side by side, 8 and 8, whether B has them in halves or in turn.
+TensorMapSpec gated_map(const Matrix& b, const Operand& lying, const Choice& choice, int32_t box_rows) {
+    TensorMapSpec spec = operand_map(b, lying, choice, box_rows);
+    const uint64_t row = spec.strides_bytes[0], matrix = spec.strides_bytes[1], groups = spec.sizes[2];
+    const uint64_t pairs = static_cast<uint64_t>(b.rows) / 2, pair_groups = pairs / kGateCols;
+    const bool halves = choice.config.gate.joins_halves();
+    spec.rank = 5;
+    spec.sizes[1] = kGateCols, spec.sizes[2] = 2, spec.sizes[3] = pair_groups, spec.sizes[4] = groups;
+    spec.strides_bytes[0] = halves ? row : 2 * row, spec.strides_bytes[1] = halves ? pairs * row : row;
+    spec.strides_bytes[2] = (halves ? kGateCols : 2 * kGateCols) * row;
+    spec.strides_bytes[3] = groups == 1 ? static_cast<uint64_t>(b.rows) * row : matrix;
+    spec.box[1] = kGateCols, spec.box[2] = 2, spec.box[3] = static_cast<uint32_t>(box_rows / (2 * kGateCols));
+    spec.box[4] = 1;
+    return spec;
+}
+
 void fill_params(GemmParams& params, const Device& device, const GemmCall& call, const LaunchPlan& plan) {
     const Choice& choice = plan.choice;
     const GemmConfig& c = choice.config;
     const Matrix& rows = c.swap_ab ? call.b : call.a;
     const Matrix& cols = c.swap_ab ? call.a : call.b;
+    const auto rows_map = c.gate.any() && c.swap_ab ? gated_map : operand_map;
+    const auto cols_map = c.gate.any() && !c.swap_ab ? gated_map : operand_map;
     const Scales& row_scales = c.swap_ab ? call.scales_b : call.scales_a;
     const Scales& col_scales = c.swap_ab ? call.scales_a : call.scales_b;
     if (!c.group_maps) {
-        encode(device, c.arch, operand_map(rows, c.rows_operand(), choice, choice.copies.rows_box), params.rows);
-        encode(device, c.arch, operand_map(cols, c.cols_operand(), choice, choice.copies.cols_box), params.cols);
+        encode(device, c.arch, rows_map(rows, c.rows_operand(), choice, choice.copies.rows_box), params.rows);
+        encode(device, c.arch, cols_map(cols, c.cols_operand(), choice, choice.copies.cols_box), params.cols);
     }
-    const auto encode_last = [&](bool wanted, const Matrix& m, const Operand& lying, int32_t tile, TensorMap& map) {
+    const auto encode_last = [&](auto map_of, bool wanted, const Matrix& m, const Operand& lying, int32_t tile,
+                                 TensorMap& map) {
         if (const int32_t extent = static_cast<int32_t>(m.rows); wanted && extent % tile != 0)
-            encode(device, c.arch, operand_map(m, lying, choice, last_box(extent, tile)), map);
+            encode(device, c.arch, map_of(m, lying, choice, last_box(extent, tile)), map);
     };
-    encode_last(choice.copies.last_rows, rows, c.rows_operand(), c.tile.rows, params.last_rows);
-    encode_last(choice.copies.last_cols, cols, c.cols_operand(), c.tile.cols, params.last_cols);
+    encode_last(rows_map, choice.copies.last_rows, rows, c.rows_operand(), c.tile.rows, params.last_rows);
+    encode_last(cols_map, choice.copies.last_cols, cols, c.cols_operand(), c.tile.cols, params.last_cols);
     const auto encode_scales = [&](const Scales& scales, int32_t box_rows, int32_t box_groups, TensorMap& map) {
         if (box_rows > 0) encode(device, c.arch, scale_map(scales, box_rows, box_groups), map);
     };
@@ -197,6 +217,7 @@ void fill_steps(StepParams& params, const GemmCall& call) {
     params.of<epilogue::Quantise>() = {.scales = const_cast<void*>(call.d_scales.data),
                                        .group_stride = call.d_scales.group_stride,
                                        .k_stride = call.d_scales.k_stride};
+    params.of<epilogue::ApplyGate>() = call.gate;
     params.of<epilogue::ZeroPoints>() = {.zeros = {.data = static_cast<const int32_t*>(call.zeros_a.data),
                                                    .group_stride = call.zeros_a.group_stride,
                                                    .stride = static_cast<int32_t>(call.zeros_a.stride),

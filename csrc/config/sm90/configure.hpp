@@ -51,6 +51,7 @@ inline GemmConfig configure(const Problem& p, const Tiling& tiling) {
         {},
         {.math_warpgroups = row_warpgroups(tile) * tiling.turns}};
     if (adds_to_memory(c.store)) c.add_c = false;
+    if (c.gate.any() && c.swap_ab) c.store.kind = StoreKind::direct;  // 8 columns of D a warp
     c.group_capacity = group_capacity(p, c);
     c.split_k.last_tiles = shares_last(p, c);
     c.sm90.wgmma_products = multiplies_scales(p, c);

@@ -77,6 +77,8 @@ inline std::string_view rejection(const Problem& p, const GemmConfig& c, int64_t
     if (c.cluster.size() > p.num_sms) return "the cluster is larger than the SMs allowed";
     if (c.tile_m() % p.block_m_multiple != 0 || c.tile_n() % p.block_n_multiple != 0)
         return "set_block_size_multiple_of asks for other tiles";
+    if (c.gate.any() && c.tile_n() / (c.swap_ab ? c.cluster.cols : c.cluster.rows) % (2 * kGateCols) != 0)
+        return "columns do not divide into groups of 8 gates and 8 ups";
     if (c.rows_operand().packed() && (c.cluster.cols > 1 || warpgroup_rows(c) > kWgmmaRows))
         return "packed weights are converted for 64 rows at a time, by one CTA";
     if (scale_groups(c) > 1 && c.rows_operand().packed() && (scale_groups(c) + 1) * c.tile.cols / 2 > kGroupSums)

@@ -33,4 +33,10 @@ struct GemmConfig : GemmTask, TilePlan {
     constexpr int32_t held_cols() const { return tile.cols / col_warps; }
 };
 
+/// The config as those see it who store what a gate has made of columns of the instruction: half as many.
+constexpr GemmConfig behind_gate(GemmConfig c) {
+    c.tile.cols = c.gate.columns(c.tile.cols), c.shape.n = c.gate.columns(c.shape.n), c.gate = {};
+    return c;
+}
+
 }  // namespace deep_gemm

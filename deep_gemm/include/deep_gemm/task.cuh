@@ -2,6 +2,7 @@
 #pragma once
 
 #include <deep_gemm/format.cuh>
+#include <deep_gemm/gate.cuh>
 
 namespace deep_gemm {
 
@@ -73,6 +74,7 @@ struct GemmTask {
     Scaling output_scaling = {};   // of a D of few bits: scales that the kernel finds and stores beside it
     CompiledShape shape = {};
     HeadSplits heads = {};
+    Gated gate = {};  // two columns of the product make one of D
 
     constexpr bool operator==(const GemmTask&) const = default;
     /// Whether products of K blocks are scaled before they are added up.

@@ -22,11 +22,10 @@ DG_DEVICE void apply_steps(epilogue::StepsInOrder<Steps...>, FinishedAt<c, Place
     (apply_step<Steps>(values, end), ...);
 }
 
-/// `values` from one thread's `sums`.
+/// Elements of the product from one thread's sums.
 template <GemmConfig c, typename Place, typename Padding>
-DG_DEVICE void finish_tile(FinishedAt<c, Place>& values, const SumsAt<c, Place>& sums, const Place& at,
-                           const Tile& tile, const Padding& padding, const GemmParams& params) {
-    const TileEnd<c, Place, Padding> end{at, tile, padding, static_cast<const ParamsFor<c>&>(params)};
+DG_DEVICE void finish_product(FinishedAt<c, Place>& values, const SumsAt<c, Place>& sums,
+                              const TileEnd<c, Place, Padding>& end) {
     if constexpr (epilogue::ZeroPoints::wanted(c)) {
         epilogue::ZeroPoints::apply(values, sums, end, end.params.steps.template of<epilogue::ZeroPoints>());
     } else {
@@ -34,7 +33,24 @@ DG_DEVICE void finish_tile(FinishedAt<c, Place>& values, const SumsAt<c, Place>&
         for (int32_t i = 0; i < Place::kValues; ++i) values[i] = static_cast<RegisterOf<c.output>>(sums[i]);
     }
     apply_steps(epilogue::ProductSteps{}, values, end);
-    apply_steps(epilogue::ResultSteps{}, values, end);
+}
+
+/// `values` from one thread's `sums`. Where a gate makes one of two, they are half as many, in the place of D.
+template <GemmConfig c, typename Place, typename Padding>
+DG_DEVICE void finish_tile(FinishedAt<c, PlaceOfD<Place>>& values, const SumsAt<c, Place>& sums, const Place& at,
+                           const Tile& tile, const Padding& padding, const GemmParams& params) {
+    const TileEnd<c, Place, Padding> end{at, tile, padding, static_cast<const ParamsFor<c>&>(params)};
+    if constexpr (c.gate.any()) {
+        FinishedAt<c, Place> product;
+        finish_product<c>(product, sums, end);
+        epilogue::ApplyGate::apply<c, Place>(values, product, end.params.steps.template of<epilogue::ApplyGate>());
+        const PlaceOfD<Place> at_d(at);
+        apply_steps(epilogue::ResultSteps{}, values,
+                    TileEnd<c, PlaceOfD<Place>, Padding>{at_d, tile, padding, end.params});
+    } else {
+        finish_product<c>(values, sums, end);
+        apply_steps(epilogue::ResultSteps{}, values, end);
+    }
 }
 
 }  // namespace deep_gemm

@@ -1,4 +1,5 @@
-// Where in D a column of the product lies: not in its place, where D's columns belong to heads (HeadSplits).
+// Where in D a column of the product lies: not in its place, where D's columns belong to heads (HeadSplits). And where
+// in C, the bias and scales of B, which lie as B's rows do: not in its place, where tiles have gates and ups (Gated).
 #pragma once
 
 #include <deep_gemm/config.cuh>
@@ -8,6 +9,11 @@ namespace deep_gemm {
 template <GemmConfig c>
 DG_DEVICE int32_t column_of_d(int32_t col) {
     return c.heads.any() ? c.heads.place(col) : col;
+}
+
+template <GemmConfig c>
+DG_DEVICE int32_t row_of_b(int32_t col, int32_t n) {
+    return c.gate.row_of_b(col, n);
 }
 
 /// Of `kCols` columns side by side, which are all of one part of a head.

@@ -24,6 +24,10 @@ using SumsAt = RegisterOf<c.sum()>[Place::kValues];
 template <GemmConfig c, typename Place>
 using FinishedAt = RegisterOf<c.output>[Place::kValues];
 
+/// Where what a gate has made of a place's values lies: the same place, where there is no gate.
+template <typename Place>
+using PlaceOfD = typename Place::OfD;
+
 template <GemmConfig c, typename Place, typename Padding>
 struct TileEnd;
 

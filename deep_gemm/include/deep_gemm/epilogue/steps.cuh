@@ -5,6 +5,7 @@
 #include <deep_gemm/epilogue/add_c.cuh>
 #include <deep_gemm/epilogue/alpha.cuh>
 #include <deep_gemm/epilogue/bias.cuh>
+#include <deep_gemm/epilogue/gate.cuh>
 #include <deep_gemm/epilogue/quantize.cuh>
 #include <deep_gemm/epilogue/row_scale.cuh>
 #include <deep_gemm/epilogue/scales.cuh>
@@ -57,10 +58,12 @@ struct JoinSteps<StepsInOrder<Steps...>> {
 using SumSteps = StepsInOrder<ZeroPoints>;
 /// Elements of the product, in FP32 where D is no integer.
 using ProductSteps = StepsInOrder<UndoConversion, ScalesOfA, ScalesOfB, Alpha, Bias, AddC>;
-/// Elements of D. (What makes one of two of the product goes between the two.)
+/// From two elements of the product to one of D: else they are the same.
+using GateSteps = StepsInOrder<ApplyGate>;
+/// Elements of D.
 using ResultSteps = StepsInOrder<RowScale, ZeroPadding, Quantise>;
 
-using AllSteps = JoinSteps<SumSteps, ProductSteps, ResultSteps>;
+using AllSteps = JoinSteps<SumSteps, ProductSteps, ResultSteps, GateSteps>;
 
 }  // namespace deep_gemm::epilogue
 

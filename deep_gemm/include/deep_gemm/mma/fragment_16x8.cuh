@@ -80,6 +80,6 @@ using Accumulators = RegisterOf<c.block_sum()>[kAccumulators<c>];
 template <GemmConfig c>
 using Sums = RegisterOf<c.sum()>[kAccumulators<c>];
 template <GemmConfig c>
-using Results = RegisterOf<c.output>[kAccumulators<c>];
+using Results = RegisterOf<c.output>[c.gate.columns(kAccumulators<c>)];
 
 }  // namespace deep_gemm

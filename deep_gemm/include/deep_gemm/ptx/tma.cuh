@@ -45,6 +45,26 @@ DG_DEVICE void load_box_multicast(uint32_t destination, const void* map, uint32_
         : "memory");
 }
 
+/// cp.async.bulk.tensor.5d at (x, 0, 0, y, z): load_box of a map that has two dimensions more.
+DG_DEVICE void load_box_5d(uint32_t destination, const void* map, uint32_t barrier, int x, int y, int z,
+                           CacheHint hint) {
+    asm volatile(
+        "cp.async.bulk.tensor.5d.shared::cluster.global.mbarrier::complete_tx::bytes.L2::cache_hint"
+        " [%0], [%1, {%3, %7, %7, %4, %5}], [%2], %6;" ::"r"(destination),
+        "l"(map), "r"(barrier), "r"(x), "r"(y), "r"(z), "l"(static_cast<uint64_t>(hint)), "r"(0)
+        : "memory");
+}
+
+/// The same as load_box_multicast.
+DG_DEVICE void load_box_5d_multicast(uint32_t destination, const void* map, uint32_t barrier, int x, int y, int z,
+                                     uint16_t cta_mask, CacheHint hint) {
+    asm volatile(
+        "cp.async.bulk.tensor.5d.shared::cluster.global.mbarrier::complete_tx::bytes.multicast::cluster.L2::cache_hint"
+        " [%0], [%1, {%3, %8, %8, %4, %5}], [%2], %6, %7;" ::"r"(destination),
+        "l"(map), "r"(barrier), "r"(x), "r"(y), "r"(z), "h"(cta_mask), "l"(static_cast<uint64_t>(hint)), "r"(0)
+        : "memory");
+}
+
 /// cp.async.bulk.tensor.3d store: one box from shared memory, clipped at the tensor's edges.
 DG_DEVICE void store_box(const void* map, uint32_t source, int x, int y, int z) {
     asm volatile("cp.async.bulk.tensor.3d.global.shared::cta.bulk_group [%0, {%2, %3, %4}], [%1];" ::"l"(map),

@@ -8,15 +8,27 @@
 #include <deep_gemm/ptx/control.cuh>
 #include <deep_gemm/ptx/memory.cuh>
 #include <deep_gemm/store/quad.cuh>
+#include <deep_gemm/store/swapped_gates.cuh>
 #include <deep_gemm/tile/scheduler.cuh>
 
 namespace deep_gemm {
+
+/// The place of what a gate has made of pairs of a fragment's values; without a gate, the fragment.
+template <GemmConfig c, bool = c.gate.any() && c.swap_ab>
+struct SelectPlaceOfD {
+    using Type = Fragment<behind_gate(c)>;
+};
+template <GemmConfig c>
+struct SelectPlaceOfD<c, true> {
+    using Type = SwappedGates<c>;
+};
 
 /// D's (or C's) elements behind one thread's accumulators: a place (epilogue/tile_end.cuh). Two running pointers are
 /// all the addressing that takes registers.
 template <GemmConfig c>
 struct Fragment : RunExchange<c, fragment_d_cols(c)> {
     static constexpr int32_t kValues = kAccumulators<c>;
+    using OfD = typename SelectPlaceOfD<c>::Type;
 
     int32_t row, col;      // of register 0, in D's own frame: M and N
     int32_t m_end, n_end;  // first elements past D
@@ -44,11 +56,38 @@ struct Fragment : RunExchange<c, fragment_d_cols(c)> {
           group(group_of_d<c>(tile)),
           expert(group_of_b<c>(tile)) {}
 
+    /// What a gate has made of the pairs of this one's values. Gates and ups are columns of the instruction; or see
+    /// SwappedGates.
+    template <GemmConfig product>
+    DG_DEVICE explicit Fragment(const Fragment<product>& of)
+        : row(of.row),
+          col(of.col / (2 * kGateCols) * kGateCols + of.col % kGateCols),
+          m_end(of.m_end),
+          n_end(product.gate.columns(of.n_end)),
+          group(of.group),
+          expert(of.expert) {
+        static_assert(product.gate.any() && !c.swap_ab && product.held_cols() % (2 * kGateCols) == 0);
+    }
+
+    /// visit(register of D, of the gate, of the up).
+    template <typename Visit>
+    static DG_DEVICE void for_each_gated(const Visit& visit) {
+        static_assert(kGateCols == Fragment16x8::kCols && kGateCols == Fragment16x8::kHalfRows);
+        // Registers of so many gates, which as many ups follow: those of 8 columns, or one row's of them.
+        constexpr int32_t kOne = c.swap_ab ? Fragment16x8::pair(0, 1) : Fragment16x8::kRegisters;
+#pragma unroll
+        for (int32_t i = 0; i < kValues / 2; ++i) {
+            const int32_t gate = i / kOne * 2 * kOne + i % kOne;
+            visit(i, gate, gate + kOne);
+        }
+    }
+
     /// visit(register, pointer to the first element of the pair, distance to the second, is the first inside, is the
     /// second).
     template <typename Stored, typename Visit>
     DG_DEVICE void for_each_pair(Stored* data, int64_t stride, int64_t group_stride, const Visit& visit) const {
-        if constexpr (c.heads.any()) return for_each_pair_in_heads(data, stride, visit);
+        if constexpr (c.heads.any() || c.gate.any())
+            return for_each_scattered_pair(data + group * group_stride, stride, visit);
         Stored* line = data + group * group_stride + row * stride + col;
 #pragma unroll
         for (int32_t j = 0; j < c.held_cols() / Fragment16x8::kCols; ++j) {
@@ -75,7 +114,10 @@ struct Fragment : RunExchange<c, fragment_d_cols(c)> {
         using Both = decltype(load_pair<kElement>(data));
         using One = decltype(Both::x);
         const int32_t first = kAlongM ? row : col, end = kAlongM ? m_end : n_end;
-        const auto load = [&](int32_t i) { return i < end ? to_register<kElement>(data[i * stride]) : One{}; };
+        const auto load = [&](int32_t i) {
+            const int32_t place = kAlongM ? i : row_of_b<c>(i, end);
+            return i < end ? to_register<kElement>(data[place * stride]) : One{};
+        };
         if constexpr (kAlongM != c.swap_ab) {  // along the instruction's rows: a thread has two
             const One of[2] = {load(first), load(first + Fragment16x8::kHalfRows)};
 #pragma unroll
@@ -91,8 +133,8 @@ struct Fragment : RunExchange<c, fragment_d_cols(c)> {
                 }
             };
             // Two loops: with the question inside, loads would wait for one another.
-            const bool pairs =
-                stride == 1 && end % 2 == 0 && reinterpret_cast<uint64_t>(data) % (2 * sizeof(*data)) == 0;
+            const bool pairs = (kAlongM || !c.gate.any()) && stride == 1 && end % 2 == 0 &&
+                               reinterpret_cast<uint64_t>(data) % (2 * sizeof(*data)) == 0;
             if (pairs)
                 each_group([&](int32_t i) { return i < end ? load_pair<kElement>(data + i) : Both{}; });
             else
@@ -104,7 +146,7 @@ struct Fragment : RunExchange<c, fragment_d_cols(c)> {
     template <typename Stored>
     DG_DEVICE bool has_pairs(const Stored* data, int64_t stride, int64_t group_stride) const {
         constexpr int32_t kSplits = c.heads.left | c.heads.skipped | c.heads.right;
-        return !c.swap_ab && kSplits % 2 == 0 && (stride | group_stride | n_end) % 2 == 0 &&
+        return !c.swap_ab && !c.gate.any() && kSplits % 2 == 0 && (stride | group_stride | n_end) % 2 == 0 &&
                reinterpret_cast<uint64_t>(data) % (2 * sizeof(Stored)) == 0;
     }
 
@@ -208,9 +250,10 @@ struct Fragment : RunExchange<c, fragment_d_cols(c)> {
     }
 
 private:
-    /// for_each_pair where neighbours of the product are none of D's. (Apart, or other kernels' code would change.)
+    /// for_each_pair where neighbours of the product are none of D's or, of a gate, of C's. (Apart, or other kernels'
+    /// code would change.)
     template <typename Stored, typename Visit>
-    DG_DEVICE void for_each_pair_in_heads(Stored* data, int64_t stride, const Visit& visit) const {
+    DG_DEVICE void for_each_scattered_pair(Stored* data, int64_t stride, const Visit& visit) const {
 #pragma unroll
         for (int32_t j = 0; j < c.held_cols() / Fragment16x8::kCols; ++j) {
 #pragma unroll
@@ -218,8 +261,11 @@ private:
                 const int32_t i = Fragment16x8::pair(j, half);
                 const int32_t down = Fragment16x8::kHalfRows * half, along = Fragment16x8::kCols * j;
                 const int32_t y = row + (c.swap_ab ? along : down), x = col + (c.swap_ab ? down : along);
-                const int32_t place = column_of_d<c>(x);
-                const int64_t next = c.swap_ab ? stride : column_of_d<c>(x + 1) - place;
+                const auto lies = [&](int32_t at) {
+                    return c.gate.any() ? row_of_b<c>(at, n_end) : column_of_d<c>(at);
+                };
+                const int32_t place = lies(x);
+                const int64_t next = c.swap_ab ? stride : lies(x + 1) - place;
                 const bool first = y < m_end && x < n_end,
                            second = c.swap_ab ? y + 1 < m_end && x < n_end : y < m_end && x + 1 < n_end;
                 visit(i, data + y * stride + place, next, first, second);

@@ -10,9 +10,10 @@ namespace deep_gemm {
 constexpr int32_t rows_box(const GemmConfig& c) { return c.skips_padding ? kWgmmaRows : c.tile.rows / c.cluster.cols; }
 
 /// K blocks of its likely first tile that a CTA asks the L2 for while the groups' sizes are on their way: some 24 KB of
-/// weights. None where padding is left out: blocks with padding are walked behind the others.
+/// weights. None where padding is left out: blocks with padding are walked behind the others. Nor where a map
+/// has gates and ups.
 constexpr int32_t likely_k_blocks(const GemmConfig& c) {
-    if (!has_group_table(c) || c.skips_padding) return 0;
+    if (!has_group_table(c) || c.skips_padding || c.gate.any()) return 0;
     const int32_t bytes = c.tile_n() * row_bytes(c, c.b), wanted = 24 << 10;
     return wanted < bytes ? 1 : wanted / bytes;
 }

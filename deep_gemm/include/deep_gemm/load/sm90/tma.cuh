@@ -40,6 +40,21 @@ DG_DEVICE void load_operand(uint32_t destination, const TensorMap& map, uint32_t
     }
 }
 
+/// load_operand of B where tiles have gates and ups: a map that lays them side by side, 8 and 8 (gated_map,
+/// csrc/api/run/params.cpp).
+template <int32_t kExtent, int32_t kSharers, int32_t kRowBytes>
+DG_DEVICE void load_gated_operand(uint32_t destination, const TensorMap& map, uint32_t barrier, int32_t k,
+                                  int32_t start, int32_t group, int32_t sharer, uint16_t mask, ptx::CacheHint hint) {
+    constexpr int32_t kSlice = kExtent / kSharers, kPairs = 2 * kGateCols;
+    static_assert(kSlice % kPairs == 0, "a slice has whole groups of gates and ups");
+    const int32_t first = kSharers == 1 ? 0 : sharer * kSlice;
+    if constexpr (kSharers == 1)
+        ptx::load_box_5d(destination + first * kRowBytes, &map, barrier, k, (start + first) / kPairs, group, hint);
+    else
+        ptx::load_box_5d_multicast(destination + first * kRowBytes, &map, barrier, k, (start + first) / kPairs, group,
+                                   mask, hint);
+}
+
 /// The rows operand, 64 rows at a time, without those that are nothing but padding.
 template <GemmConfig c, int32_t kRowBytes>
 DG_DEVICE void load_wanted_rows(uint32_t destination, const TensorMap& map, uint32_t barrier, int32_t k,
@@ -122,16 +137,26 @@ public:
             else if constexpr (c.rows_operand().packed())
                 load_packed_rows<c>(smem_.rows(ring_.stage), *source.rows, full, k, tile.row, row_group, params_,
                                     kHintB);
+            else if constexpr (c.gate.any() && c.swap_ab)
+                load_gated_operand<c.tile.rows, c.cluster.cols, kRowBytes>(smem_.rows(ring_.stage), *source.rows, full,
+                                                                           k, tile.row, row_group + matrix,
+                                                                           position_.col, rows_mask, kHintB);
             else
                 load_operand<c.tile.rows, c.cluster.cols, kRowBytes, c.rows_operand().mn_major()>(
                     smem_.rows(ring_.stage), *source.rows, full, k, tile.row, row_group + matrix, position_.col,
                     rows_mask, c.swap_ab ? kHintB : kHintA);
+            if constexpr (c.gate.any() && !c.swap_ab)
+                load_gated_operand<c.tile.cols, c.cluster.rows, kSwizzleBytes>(smem_.cols(ring_.stage), *source.cols,
+                                                                               full, k, tile.col, col_group + matrix,
+                                                                               position_.row, cols_mask, kHintB);
+            else {
 #pragma unroll
-            for (int32_t span = 0; span < col_spans(c); ++span)
-                load_operand<c.tile.cols, c.cluster.rows, kSwizzleBytes, c.cols_operand().mn_major()>(
-                    smem_.cols(ring_.stage) + span * col_span_bytes(c), *source.cols, full,
-                    k + span * span_k(c.cols_operand().element), tile.col, col_group + matrix, position_.row, cols_mask,
-                    c.swap_ab ? kHintA : kHintB);
+                for (int32_t span = 0; span < col_spans(c); ++span)
+                    load_operand<c.tile.cols, c.cluster.rows, kSwizzleBytes, c.cols_operand().mn_major()>(
+                        smem_.cols(ring_.stage) + span * col_span_bytes(c), *source.cols, full,
+                        k + span * span_k(c.cols_operand().element), tile.col, col_group + matrix, position_.row,
+                        cols_mask, c.swap_ab ? kHintA : kHintB);
+            }
             if constexpr (c.row_scales().per_row())
                 ptx::load_box(smem_.row_scales(ring_.stage), &params_.row_scales, full, tile.row,
                               scale_entry(c.row_scales(), block, c.tile.k), row_group, ptx::CacheHint::normal);

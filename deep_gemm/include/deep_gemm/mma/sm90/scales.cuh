@@ -24,7 +24,7 @@ struct RunFactors {
     DG_DEVICE void promote(Sums<c>& total, const Accumulators<c>& partial) const {
 #pragma unroll
         for (int32_t i = 0; i < kAccumulators<c>; ++i) {
-            const int32_t run = Fragment16x8::col_step(i) / (c.tile.cols / kRuns);
+            const int32_t run = run_of_col(c, kRuns, Fragment16x8::col_step(i));
             total[i] = __fmaf_rn(static_cast<float>(partial[i]), of[Fragment16x8::half(i)][run], total[i]);
         }
     }
@@ -54,8 +54,11 @@ struct BlockScales {
         if constexpr (c.row_scales().per_channel()) {
             row[0] = row[1] = 1;
         } else if constexpr (kRowsUniform) {
-            const int32_t run = first_row / scale_run(c.tile.rows);
+            constexpr int32_t kParts = scale_parts(c);
+            const int32_t run = first_row / kParts / scale_run(scale_extent(c));
             row[0] = row[1] = ptx::load_shared(smem.block_scales(stage) + run * 4);
+            if constexpr (kParts > 1)  // a gate and its up
+                row[1] = ptx::load_shared(smem.block_scales(stage) + (run + block_scale_values(c) / kParts) * 4);
         } else {
             if constexpr (compiler_hints(c).forgets_row) ptx::forget(first_row);
             const uint32_t scales = smem.row_scales(stage) + entry(c.row_scales(), group) * c.tile.rows * 4;

@@ -48,6 +48,7 @@ struct Piece : RunExchange<c, piece_d_cols(c)> {
     static constexpr int32_t kCols = chunk_cols(c), kValues = kCols;
     static constexpr bool kAlongN = !c.swap_ab;  // D's rows are contiguous along the neighbours
     using Stored = StorageOf<c.output>;
+    using OfD = Piece;
 
     int32_t row, col;      // of the first, in D's own frame: M and N
     int32_t m_end, n_end;  // first elements past D

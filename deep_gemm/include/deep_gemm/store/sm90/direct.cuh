@@ -2,6 +2,7 @@
 #pragma once
 
 #include <deep_gemm/arch/sm90_smem.cuh>
+#include <deep_gemm/epilogue/step.cuh>
 #include <deep_gemm/ptx/control.cuh>
 #include <deep_gemm/store/fragment.cuh>
 #include <deep_gemm/store/padding_rows.cuh>
@@ -58,7 +59,12 @@ struct DirectStores {
     DG_DEVICE void begin() const {}
     DG_DEVICE void write(const Results<c>& total, const Fragment<c>& at, const Tile&, int32_t,
                          const GemmParams& params) const {
-        store_direct<c>(total, at, params);
+        if constexpr (c.gate.any() && c.swap_ab)
+            PlaceOfD<Fragment<c>>(at).store(total, params);
+        else if constexpr (c.gate.any())
+            store_direct<behind_gate(c)>(total, PlaceOfD<Fragment<c>>(at), params);
+        else
+            store_direct<c>(total, at, params);
     }
     DG_DEVICE void end() const {}
     DG_DEVICE void finish() const {}

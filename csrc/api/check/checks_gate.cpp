@@ -1,0 +1,41 @@
+#include "checks_gate.hpp"
+
+#include <bit>
+
+#include "../../config/candidate.hpp"
+
+namespace deep_gemm {
+
+void check_gate(GemmCall& call, const GateRecord& gate) {
+    if (!gate) return;
+    require(gate->size() == 5, "a gate is given as five numbers");
+    const auto number = [&](int64_t i) { return std::bit_cast<float>(static_cast<uint32_t>((*gate)[i])); };
+    Problem& p = call.problem;
+    p.gate = {.kind = value_at<GateKind>((*gate)[0], "the gate"), .rows = value_at<GateRows>((*gate)[1], "its rows")};
+    call.gate = {.limit = number(2), .alpha = number(3), .up_shift = number(4)};
+    require(p.n % (2 * kGateCols) == 0,
+            "b must have N a multiple of 16 for a gated activation: N/2 gates and as many ups, got N=", p.n);
+}
+
+void require_gate_is_served(const Problem& p) {
+    if (!p.gate.any()) return;
+    require(p.arch == Arch::sm90, "epilogue must have no gated activation on ", name(p.arch),
+            ", which has no kernel for it yet: use one step after the other there");
+    require(!p.b.packed() && !in_rows(p.b.element) && sum_of(p.a.element) == Element::fp32,
+            "epilogue must have no gated activation beside packed weights or integers yet, got b of ",
+            name(p.b.element));
+    require(
+        !p.output_scaling.any(),
+        "epilogue must have no gated activation yet where d is a pair with scales: use deep_gemm.quantize.swiglu_fp8 behind the product");
+    require(!p.heads.any(), "epilogue must have no gated activation where D is written in heads");
+    require(!p.b.mn_major(),
+            "b must have K contiguous for a gated activation, as functions whose names end with nt take it");
+    require(!p.b.scaling.per_row(),
+            "b's scales must be for 128 x 128 blocks for a gated activation, got one for each row");
+    require(!p.b.scaling.per_block() || !p.gate.joins_halves() || p.n / 2 % kScaleBlockRows == 0,
+            "b must have N/2 a multiple of ", kScaleBlockRows,
+            " where gates and ups are halves of B with scales of 128 x 128 blocks, got N=", p.n,
+            ": no block may have rows of both");
+}
+
+}  // namespace deep_gemm

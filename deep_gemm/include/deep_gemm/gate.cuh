@@ -1,0 +1,37 @@
+// Gated activations: two elements of the product, a gate and an up, make one of D. Which rows of B they are products
+// of, and in which order a tile has them.
+#pragma once
+
+#include <deep_gemm/types.cuh>
+
+namespace deep_gemm {
+
+/// gate * sigmoid(alpha * gate) * (up + up_shift); or (up + up_shift) times GELU of the gate, by tanh or by erf.
+enum class GateKind : int32_t { none, swiglu, geglu_tanh, geglu_erf };
+
+/// Rows of B: all gates and then all ups, or each gate followed by its up.
+enum class GateRows : int32_t { halves, interleaved };
+
+/// A tile has 8 gates side by side, and then the 8 ups that belong to them: one thread's fragment holds both of a pair.
+inline constexpr int32_t kGateCols = 8;
+
+struct Gated {
+    GateKind kind = GateKind::none;
+    GateRows rows = GateRows::halves;
+
+    constexpr bool operator==(const Gated&) const = default;
+    constexpr bool any() const { return kind != GateKind::none; }
+    /// Whether neighbours of a tile come from both halves of B.
+    constexpr bool joins_halves() const { return any() && rows == GateRows::halves; }
+    /// Columns of D that so many of the product make: whole groups of gates and ups.
+    constexpr int32_t columns(int32_t cols) const { return any() ? cols / 2 : cols; }
+    /// The row of B, of `n`, that a column of the product is of, counted as tiles have them. (Bias, C and scales of B
+    /// lie as its rows do.)
+    constexpr int32_t row_of_b(int32_t col, int32_t n) const {
+        if (!any()) return col;
+        const int32_t pair = col / (2 * kGateCols) * kGateCols + col % kGateCols, up = col / kGateCols % 2;
+        return rows == GateRows::halves ? pair + up * (n / 2) : 2 * pair + up;
+    }
+};
+
+}  // namespace deep_gemm

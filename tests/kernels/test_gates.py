@@ -1,0 +1,284 @@
+"""`SwiGLU` and `GeGLU`: one column of D of two of the product, wherever the rows of B lie."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+from candidates import can_serve, candidates, forced
+from devices import ON_GPU, on_simulator
+from grouped_inputs import alignment_of, contiguous, masked
+from inputs import GuardedOutput, random_blocks, random_rows, random_values
+
+import deep_gemm
+from deep_gemm.epilogue import Alpha, Chain, GeGLU, RowScale, SwiGLU
+
+HAVE_GATES = [*on_simulator("any"), *ON_GPU]
+LIMIT, SLOPE = (torch.tensor(number).item() for number in (0.7, 1.702))  # as FP32 has them
+LAYOUTS = ("halves", "interleaved")
+GATES: dict[str, tuple[Callable[..., Any], Callable[[torch.Tensor, torch.Tensor], torch.Tensor]]] = {
+    "swiglu": (SwiGLU, lambda gate, up: gate * torch.sigmoid(gate) * up),
+    "gpt-oss": (
+        lambda layout: SwiGLU(limit=LIMIT, alpha=SLOPE, up_shift=1.0, layout=layout),
+        lambda gate, up: gpt_oss(gate.clamp(max=LIMIT), up.clamp(-LIMIT, LIMIT)),
+    ),
+    "geglu": (GeGLU, lambda gate, up: torch.nn.functional.gelu(gate, approximate="tanh") * up),
+    "geglu erf": (
+        lambda layout: GeGLU(layout, approximate="none"),
+        lambda gate, up: torch.nn.functional.gelu(gate) * up,
+    ),
+}
+
+
+def gpt_oss(gate: torch.Tensor, up: torch.Tensor) -> torch.Tensor:
+    return gate * torch.sigmoid(SLOPE * gate) * (up + 1)
+
+
+def expected(product: torch.Tensor, layout: str, gate: str = "swiglu") -> torch.Tensor:
+    """In FP64."""
+    product = product.double()
+    gates, ups = product.chunk(2, -1) if layout == "halves" else (product[..., ::2], product[..., 1::2])
+    return GATES[gate][1](gates, ups)
+
+
+def assert_close(d: torch.Tensor, wanted: torch.Tensor) -> None:
+    """A sum has nearly the same bits without a gate (K may be split otherwise): what is left is D's rounding."""
+    step = {torch.float32: 2**-18, torch.bfloat16: 2**-8, torch.float16: 2**-10}[d.dtype]
+    assert torch.allclose(d.double(), wanted, rtol=step, atol=1e-5), (d.double() - wanted).abs().max()
+
+
+def operands(pair: str, m: int, n: int, k: int, device: torch.device) -> tuple[Any, Any, Callable[..., None]]:
+    if pair == "fp8":
+        a, b = random_rows((m, k), device, 1), random_blocks((n, k), device, 2)
+        return (a.data, 0.1 * a.scales), tuple(b), deep_gemm.fp8_gemm_nt
+    dtype = torch.bfloat16 if pair == "bf16" else torch.float16
+    values = (random_values(shape, device, seed) for seed, shape in enumerate([(m, k), (n, k)]))
+    a, b = ((0.25 * value).to(dtype) for value in values)
+    return a, b, deep_gemm.bf16_gemm_nt
+
+
+@pytest.mark.sampled(12)
+@pytest.mark.parametrize("device", HAVE_GATES, indirect=True)
+@pytest.mark.parametrize("gate", GATES)
+@pytest.mark.parametrize("layout", LAYOUTS)
+@pytest.mark.parametrize("output", [torch.float32, torch.bfloat16, torch.float16])
+@pytest.mark.parametrize("pair", ["bf16", "fp16", "fp8"])
+@pytest.mark.parametrize(
+    "sizes", [(1, 8, 64), (7, 72, 208), (129, 136, 256), (64, 128, 128), (200, 384, 512), (300, 256, 1024)]
+)
+def test_dense(device, gate, layout, output, pair, sizes) -> None:
+    m, columns, k = sizes
+    if pair == "fp8" and layout == "halves":
+        columns = math.ceil(columns / 128) * 128
+    if pair == "fp16" and output is torch.bfloat16:
+        output = torch.float16
+    a, b, call = operands(pair, m, 2 * columns, k, device)
+    product = torch.empty(m, 2 * columns, device=device)
+    call(a, b, product)
+    d = GuardedOutput((m, columns), output, device)
+    call(a, b, d.tensor, epilogue=GATES[gate][0](layout=layout))
+    d.check()
+    assert_close(d.tensor, expected(product, layout, gate))
+
+
+@pytest.mark.parametrize("device", HAVE_GATES, indirect=True)
+@pytest.mark.parametrize("layout", LAYOUTS)
+def test_against_fp64_alone(device, layout) -> None:
+    a, b, call = operands("bf16", 33, 48, 72, device)
+    d = GuardedOutput((33, 24), torch.float32, device)
+    call(a, b, d.tensor, epilogue=SwiGLU(layout=layout))
+    d.check()
+    assert torch.allclose(d.tensor.double(), expected(a.double() @ b.double().T, layout), rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.parametrize("device", HAVE_GATES, indirect=True)
+@pytest.mark.parametrize("layout", LAYOUTS)
+@pytest.mark.parametrize("pair", ["bf16", "fp8"])
+@pytest.mark.parametrize("row_stride", [128, 131])
+def test_alpha_and_c_come_before_it_and_row_weights_behind(device, layout, pair, row_stride) -> None:
+    m, columns, k = 70, 128, 128
+    a, b, call = operands(pair, m, 2 * columns, k, device)
+    c, weights = random_values((m, 2 * columns), device, 5), random_values((m,), device, 6)
+    product = torch.empty_like(c)
+    call(a, b, product)
+    d = GuardedOutput((m, columns), torch.float32, device, row_stride=row_stride)
+    steps = Chain(Alpha(0.5), SwiGLU(layout=layout), RowScale(weights))
+    call(a, b, d.tensor, c, epilogue=steps)
+    d.check()
+    wanted = expected(c.double() + 0.5 * product.double(), layout) * weights.double().unsqueeze(-1)
+    assert torch.allclose(d.tensor.double(), wanted, rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.sampled(8)
+@pytest.mark.parametrize("device", HAVE_GATES, indirect=True)
+@pytest.mark.parametrize("layout", LAYOUTS)
+@pytest.mark.parametrize("pair", ["bf16", "fp8"])
+@pytest.mark.parametrize("output", [torch.bfloat16, torch.float32])
+@pytest.mark.parametrize("grouping", ["contiguous", "psum", "masked"])
+@pytest.mark.parametrize("alignment", [128, 16])
+def test_experts(device, layout, pair, output, grouping, alignment) -> None:
+    """Rows of padding are zeros, rows past a count stay as they are; experts may be empty."""
+    counts, n, k = [5, 0, 130, 16], 256, 256
+    with alignment_of(alignment):
+        if grouping == "masked":
+            case: Any = masked(counts, 136, n, k, device)
+            where = (case.counts, 40)
+            function = "nt_masked"
+            lead = case.a.data.shape[:-1]
+        else:
+            case = contiguous(counts, n, k, device, alignment)
+            where = (case.layout(grouping == "psum"), {"use_psum_layout": grouping == "psum"})
+            function = "nt_contiguous"
+            lead = (case.m,)
+        a, b = (case.a, case.b) if pair == "fp8" else (case.a.data.float().bfloat16(), case.b.data.float().bfloat16())
+        a = (a[0], 0.1 * a[1]) if pair == "fp8" else a * 2.0**-15
+        call = getattr(deep_gemm, f"m_grouped_{pair}_gemm_{function}")
+
+        def run(d: torch.Tensor, **more: Any) -> None:
+            *places, last = where
+            call(a, b, d, *places, **last, **more) if isinstance(last, dict) else call(a, b, d, *where, **more)
+
+        product = torch.full((*lead, n), float("nan"), device=device)
+        run(product)
+        d = GuardedOutput((*lead, n // 2), output, device)
+        run(d.tensor, epilogue=SwiGLU(layout=layout))
+    d.check(complete=False)
+    wanted = expected(product, layout)
+    known = ~wanted.isnan()
+    assert known.any()
+    assert_close(torch.where(known, d.tensor, 0), torch.where(known, wanted, 0))
+    assert torch.equal(d.tensor.isnan(), wanted.isnan()) or output is not torch.float32
+
+
+TILES = [
+    (candidate, pair)
+    for pair, fields in (("bf16", {"bf16": 1}), ("fp8", {}))
+    for candidate in candidates(150, 512, 768, gate=1, **fields)
+    if can_serve(candidate) and candidate.cluster_shape[2] * candidate.turns == 1
+]
+
+
+@pytest.mark.sampled(6)
+@pytest.mark.parametrize("device", on_simulator("any"), indirect=True)
+@pytest.mark.parametrize("layout", LAYOUTS)
+@pytest.mark.parametrize(
+    ("candidate", "pair"),
+    TILES,
+    ids=[f"{p}-{t.rows}x{t.cols}-{'x'.join(map(str, t.cluster_shape))}-{t.turns}" for t, p in TILES],
+)
+def test_every_tile(device, layout, candidate, pair) -> None:
+    """Equal bits, but where K is split."""
+    m, n, k = 150, 512, 768
+    a, b, call = operands(pair, m, n, k, device)
+    product, plain = torch.empty(m, n, device=device), torch.empty(m, n // 2, device=device, dtype=torch.bfloat16)
+    call(a, b, product)
+    call(a, b, plain, epilogue=SwiGLU(layout=layout))
+    d = GuardedOutput((m, n // 2), torch.bfloat16, device)
+    with forced(device, m, n, k, candidate):
+        call(a, b, d.tensor, epilogue=SwiGLU(layout=layout))
+    d.check()
+    assert_close(d.tensor, expected(product, layout))
+
+
+@pytest.mark.parametrize("with_c", [False, True])
+@pytest.mark.parametrize("layout", LAYOUTS)
+def test_no_k(with_c, layout) -> None:
+    a, b = torch.empty(3, 0).bfloat16(), torch.empty(32, 0).bfloat16()
+    c = random_values((3, 32), "cpu", 1) if with_c else None
+    d = GuardedOutput((3, 16), torch.float32, "cpu")
+    deep_gemm.bf16_gemm_nt(a, b, d.tensor, c, epilogue=SwiGLU(layout=layout))
+    d.check()
+    assert_close(d.tensor, expected(torch.zeros(3, 32) if c is None else c, layout))
+
+
+def test_nan_goes_through_limits() -> None:
+    a, b = torch.ones(2, 64).bfloat16(), torch.ones(32, 64).bfloat16()
+    b[3], b[20] = float("nan"), float("nan")
+    d = torch.empty(2, 16)
+    deep_gemm.bf16_gemm_nt(a, b, d, epilogue=SwiGLU(limit=7.0))
+    assert d.isnan().nonzero().tolist() == [[0, 3], [0, 4], [1, 3], [1, 4]]
+    wanted = 7 * torch.sigmoid(torch.tensor(7.0)) * 7
+    assert torch.allclose(d[~d.isnan()], wanted)
+
+
+def test_traced_programs_have_it() -> None:
+    a, b = (0.2 * random_values((rows, 64), "cpu", rows).bfloat16() for rows in (5, 32))
+
+    def run(a: torch.Tensor) -> torch.Tensor:
+        d = torch.zeros(5, 16)
+        deep_gemm.bf16_gemm_nt(a, b, d, epilogue=SwiGLU(7.0, 1.702, 1.0, "interleaved"))
+        return d
+
+    traced = torch.fx.experimental.proxy_tensor.make_fx(run)(a)
+    other = -a
+    assert torch.equal(traced(other), run(other))
+    assert not torch.equal(traced(other), run(a))
+
+
+@pytest.mark.parametrize(
+    ("made", "message"),
+    [
+        (lambda: SwiGLU(layout="half"), "layout must be 'halves' or 'interleaved', got 'half'"),
+        (lambda: SwiGLU(limit=-1.0), "limit must be None or a number above 0, got -1.0"),
+        (lambda: SwiGLU(alpha="1"), "alpha must be a number, got '1'"),
+        (lambda: GeGLU(approximate="erf"), "approximate must be 'tanh' or 'none', got 'erf'"),
+        (lambda: Chain(SwiGLU(), GeGLU()), "SwiGLU or GeGLU, RowScale, each at most once"),
+        (lambda: Chain(SwiGLU(), Alpha(1)), "in this order, got SwiGLU, Alpha"),
+    ],
+)
+def test_what_cannot_be_said(made, message) -> None:
+    with pytest.raises((ValueError, TypeError), match=message):
+        made()
+
+
+def bf16(*shape: int) -> torch.Tensor:
+    return torch.zeros(shape, dtype=torch.bfloat16)
+
+
+def fp8(*shape: int) -> torch.Tensor:
+    return torch.zeros(shape).to(torch.float8_e4m3fn)
+
+
+def dense(m: int, n: int, major: str = "t", c: torch.Tensor | None = None) -> Callable[..., None]:
+    b = bf16(n, 64) if major == "t" else bf16(64, n)
+    return lambda d, **more: getattr(deep_gemm, f"bf16_gemm_n{major}")(bf16(m, 64), b, d, c, **more)
+
+
+def scaled(m: int, n: int, rows: int) -> Callable[..., None]:
+    """With scales of so many rows of B each."""
+    a, b = (fp8(m, 128), torch.ones(m, 1)), (fp8(n, 128), torch.ones(-(-n // rows), 1))
+    return lambda d, **more: deep_gemm.fp8_gemm_nt(a, b, d, recipe=(1, rows, 128), **more)
+
+
+def batched(d: torch.Tensor, **more: Any) -> None:
+    deep_gemm.einsum("bhr,hdr->bhd", bf16(5, 3, 64), bf16(3, 40, 64), d, **more)
+
+
+@pytest.mark.parametrize(
+    ("call", "shape", "message"),
+    [
+        (dense(8, 32), (8, 32), r"d must be \[M, N / 2\] = \[8, 16\]"),
+        (dense(8, 24), (8, 12), "N a multiple of 16 .* got N=24"),
+        (dense(8, 32, "n"), (8, 16), "b must have K contiguous"),
+        (dense(8, 32, c=torch.zeros(8, 16)), (8, 16), r"c must be \[M, N\] with N=32"),
+        (scaled(8, 64, 128), (8, 32), "N/2 a multiple of 128 where gates and ups are halves"),
+        (scaled(8, 64, 1), (8, 32), "b's scales must be for 128 x 128 blocks"),
+        (batched, (5, 3, 20), "no SwiGLU or GeGLU yet"),
+    ],
+)
+def test_what_no_kernel_does_is_refused_before_anything_is_written(call, shape, message) -> None:
+    d = torch.full(shape, float("nan"))
+    with pytest.raises(ValueError, match=message):
+        call(d, epilogue=SwiGLU())
+    assert d.isnan().all()
+
+
+@pytest.mark.parametrize(
+    "device", [*on_simulator("any", arch="sm80"), *on_simulator("any", arch="sm100")], indirect=True
+)
+def test_other_architectures_refuse_it(device) -> None:
+    with pytest.raises(ValueError, match="must have no gated activation on sm"):
+        deep_gemm.bf16_gemm_nt(bf16(8, 64), bf16(32, 64), torch.empty(8, 16), epilogue=SwiGLU())
