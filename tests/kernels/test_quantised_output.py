@@ -235,7 +235,9 @@ def test_int8(device, m) -> None:
     product.call((q.tensor, s.tensor[:, :m].T))
     q.check(complete=False)
     groups = torch.nn.functional.pad(wide, (0, 120)).view(m, 3, 128)
-    scales = groups.abs().amax(-1).clamp(min=1e-4) / torch.full((), 127.0)
+    scales = groups.abs().amax(-1).clamp(min=1e-4) / torch.full(
+        (), 127.0, device=device
+    )  # on the device: torch multiplies by the reciprocal of a number
     codes = torch.round(groups / scales[..., None]).clamp(-127, 127).view(m, 384)[:, :264]
     assert torch.equal(s.tensor[:, :m].T, scales)
     assert torch.equal(q.tensor, codes.to(torch.int8))
