@@ -72,6 +72,8 @@ void write_plain(const TensorMapSpec& spec, TensorMap& map) {
 void encode(const Device& device, Arch arch, const TensorMapSpec& spec, TensorMap& map) {
     if (!facts(arch).copy_engine) return write_plain(spec, map);
     static_assert(sizeof(TensorMap) == sizeof(EncodedTensorMap));
+    // Not kept: a recorder ends with its recording, and another device may lie where it was.
+    if (device.id().recorded) return void(map = std::bit_cast<TensorMap>(device.encode(spec)));
     struct Entry {
         const Device* device = nullptr;
         TensorMapSpec spec;
