@@ -1,5 +1,6 @@
 #include "plan.hpp"
 
+#include <deep_gemm/arch/sm100_logits_memory.cuh>
 #include <deep_gemm/arch/sm80_logits_memory.cuh>
 #include <deep_gemm/arch/sm90_logits_memory.cuh>
 
@@ -71,6 +72,21 @@ LogitsPlan plan_sm90(LogitsConfig c, int32_t wanted) {
             .smem_bytes = static_cast<uint32_t>(sm90::plan_logits_smem(c).bytes)};
 }
 
+/// Heads are padded to what an instruction of 128 rows counts its columns in.
+LogitsPlan plan_sm100(LogitsConfig c, int32_t wanted) {
+    constexpr int32_t kColumnStep = 16;
+    c.multiplied = c.element;
+    c.padded_heads = align_up(c.heads, kColumnStep);
+    c.rows = rows_of_product(c.padded_heads, wanted, sm100::max_logits_columns(c.exponents));
+    c.math_groups = sm100::kLogitsAccumulators;
+    c.query_stages = 2;
+    c.stages = sm100::logits_stages(c);
+    return {.arch = Arch::sm100,
+            .config = c,
+            .threads = sm100::kLogitsThreads,
+            .smem_bytes = static_cast<uint32_t>(sm100::plan_logits_smem(c).bytes)};
+}
+
 const char* truth(bool value) { return value ? "true" : "false"; }
 
 }  // namespace
@@ -89,6 +105,7 @@ LogitsPlan plan_logits(const LogitsCall& call, const TargetRow& target) {
     // The copy engine reads scales where they start at a multiple of 16 bytes, which a part of a tensor may not do.
     const bool copied = call.paged || reinterpret_cast<uintptr_t>(call.key_scales.data) % kTmaAlignment == 0;
     if (target.arch == Arch::sm90 && !call.exponents && copied) return plan_sm90(config, wanted);
+    if (target.arch == Arch::sm100 && copied) return plan_sm100(config, wanted);
     return plan_sm80(config, wanted, target.facts.number);
 }
 

@@ -54,13 +54,14 @@ TensorMapSpec key_map(const LogitsCall& call, const LogitsConfig& c) {
         .swizzle = swizzle_of(c.key_bytes())};
 }
 
-/// [blocks, keys of a block], an FP32 scale each: behind the codes of a block, or all of them in one.
+/// [blocks, keys of a block], an FP32 scale or a word of exponents each: behind the codes of a block, or all of them in
+/// one.
 TensorMapSpec scale_map(const LogitsCall& call, const LogitsConfig& c) {
     const uint64_t in_block = call.paged ? call.block_keys : call.keys;
     char* const first = call.paged ? call.key_data.data + call.block_keys * c.key_bytes() : call.key_scales.data;
     const uint64_t stride = call.paged ? call.key_stride_bytes : round_up(in_block * 4, kTmaAlignment);
     return {.address = first,
-            .type = facts(Element::fp32).map_type,
+            .type = facts(c.exponents ? Element::s32 : Element::fp32).map_type,
             .rank = 3,
             .sizes = {in_block, static_cast<uint64_t>(call.paged ? call.num_blocks : 1), 1},
             .strides_bytes = {stride, stride},

@@ -17,12 +17,6 @@ constexpr int32_t math_registers(const LogitsConfig& c) {
 }
 inline constexpr int32_t kLogitsLoadRegisters = 56;
 
-/// Where the logits of a query row go: the address that key 0's would have, and the keys that it sees.
-struct LogitsRow {
-    uint64_t address;
-    KeyRange keys;
-};
-
 /// Bytes from the start of dynamic shared memory, which is brought to a multiple of kLogitsAlignment first. Of a query
 /// stage: what is multiplied, rows, weights, and the segment.
 struct LogitsSmemPlan {

@@ -50,7 +50,7 @@ DG_DEVICE void run_mqa_logits_sm90(const LogitsParams& params) {
         if (warp == 0)
             load_keys<c>(smem, share, lane, params);
         else if (warp == 1)
-            load_atoms<c>(smem, share, lane, params);
+            load_atoms<c>(smem, share, lane, params, [](int32_t, const AtomRows&) {});
         else if (params.cleaned)
             clean_logits<c>(static_cast<int32_t>(blockIdx.x) * kCleaners + warp - kLoaders,
                             static_cast<int32_t>(gridDim.x) * kCleaners, lane, params);

@@ -76,6 +76,12 @@ struct KeyRange {
     constexpr int32_t tiles() const { return empty() ? 0 : ceil_div(end - first, kLogitsTile); }
 };
 
+/// Where the logits of a query row go: the address that key 0's would have, and the keys that it sees.
+struct LogitsRow {
+    uint64_t address;
+    KeyRange keys;
+};
+
 /// What rows of an atom that see keys cost, in tiles.
 constexpr int32_t cost(const KeyRange& keys) { return keys.empty() ? 0 : keys.tiles() + kLogitsAtomTiles; }
 

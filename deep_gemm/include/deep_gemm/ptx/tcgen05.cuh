@@ -43,6 +43,18 @@ DG_DEVICE uint64_t tensor_descriptor(uint32_t address) {
     return ((address & 0x3ffff) >> 4) | (kStride << 32) | (kVersion << 46) | (kSwizzle128 << 61);
 }
 
+/// The same of rows of so many bytes, which is the span of their swizzle: 32, 64 or 128. Eight of them follow each
+/// other without a gap.
+template <int32_t kRowBytes>
+DG_DEVICE uint64_t tensor_descriptor_of_rows(uint32_t address) {
+    static_assert(kRowBytes == 32 || kRowBytes == 64 || kRowBytes == 128);
+    constexpr uint64_t kStride = 8 * kRowBytes >> 4, kVersion = 1,
+                       kSwizzle = kRowBytes == 128  ? 2
+                                  : kRowBytes == 64 ? 4
+                                                    : 6;
+    return ((address & 0x3ffff) >> 4) | (kStride << 32) | (kVersion << 46) | (kSwizzle << 61);
+}
+
 /// The same of an MN-major operand: blocks of 128 bytes of M or N, each with a line for each K, are `block_bytes`
 /// apart. Advance by the lines of a K step.
 DG_DEVICE uint64_t tensor_descriptor_mn_major(uint32_t address, uint32_t block_bytes) {
