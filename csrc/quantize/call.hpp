@@ -29,11 +29,11 @@ struct QuantizeOptions {
     ScaleShare share;
     int32_t group;
     ScaleForm scales;
-    Gate gate;
+    GateKind gate;
     bool interleaved;
     RowLayout layout;
     int32_t expected_m;
-    float limit, alpha, up_shift;
+    GateNumbers numbers;  // of the gate
 };
 
 struct QuantizeCall {

@@ -125,9 +125,9 @@ QuantizeOptions::QuantizeOptions(const ffi::Integers& n) {
     require(n.size() == 11, "options must be 11 numbers, got ", n.size());
     output = choice(n[0], Element::e2m1r, "element"), share = choice(n[1], ScaleShare::block, "share of a scale");
     group = to_int32(n[2], "group"), scales = choice(n[3], ScaleForm::e4m3, "form of scales");
-    gate = choice(n[4], Gate::geglu, "gate"), interleaved = n[5] != 0;
+    gate = choice(n[4], GateKind::geglu_tanh, "gate"), interleaved = n[5] != 0;
     layout = choice(n[6], RowLayout::masked, "layout of rows"), expected_m = to_int32(n[7], "expected_m");
-    limit = float_of(n[8]), alpha = float_of(n[9]), up_shift = float_of(n[10]);
+    numbers = {.limit = float_of(n[8]), .alpha = float_of(n[9]), .up_shift = float_of(n[10])};
 }
 
 QuantizeCall check_quantize(const QuantizeTensors& t, const QuantizeOptions& o) {
@@ -161,7 +161,7 @@ QuantizeCall check_quantize(const QuantizeTensors& t, const QuantizeOptions& o) 
     p.s_group_stride = s.group_stride, p.s_row_stride = s.row_stride, p.s_k_stride = s.col_stride;
     require(k <= int64_t{1} << 30, "K must be at most 2^30, got ", k);
     p.rows = to_int32(x.rows, "M"), p.k = to_int32(k, "K");
-    p.limit = o.limit, p.alpha = o.alpha, p.up_shift = o.up_shift;
+    p.gate = o.numbers;
     p.alignment = CallSettings::m_alignment().load(std::memory_order_relaxed);
     call.matrices = x.groups;
     call.likely_rows = c.layout == RowLayout::masked ? std::min<int64_t>(o.expected_m, x.rows) : x.rows;

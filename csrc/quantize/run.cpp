@@ -4,6 +4,7 @@
 #include "../api/call/call_settings.hpp"
 #include "../api/call/kernel_cache.hpp"
 #include "../api/call/lender.hpp"
+#include "../config/fields.hpp"
 #include "call.hpp"
 
 namespace deep_gemm {
@@ -19,10 +20,6 @@ const char* name(ScaleShare share) {
     constexpr const char* kNames[] = {"k_group", "row", "block"};
     return kNames[static_cast<int>(share)];
 }
-const char* name(Gate gate) {
-    constexpr const char* kNames[] = {"none", "swiglu", "geglu"};
-    return kNames[static_cast<int>(gate)];
-}
 const char* name(RowLayout layout) {
     constexpr const char* kNames[] = {"all", "contiguous", "psum", "masked"};
     return kNames[static_cast<int>(layout)];
@@ -32,14 +29,14 @@ jit::KernelSource render(const QuantizeConfig& c) {
     constexpr const char* kKernels[] = {"quantize_groups", "quantize_rows", "quantize_blocks"};
     const std::string kernel = kKernels[static_cast<int>(c.share)];
     const std::string entry =
-        concat(c.gate == Gate::none ? std::string() : concat(name(c.gate), "_"), kernel, "_", facts(c.output).name,
+        concat(c.gate == GateKind::none ? std::string() : concat(name(c.gate), "_"), kernel, "_", facts(c.output).name,
                c.share == ScaleShare::k_group ? concat("_of_", c.group) : std::string());
     return {.name = entry,
             .text = concat("#include <deep_gemm/kernels/", kernel, ".cuh>\n\nusing namespace deep_gemm;\n\n",
                            "constexpr QuantizeConfig kConfig{.input = Element::", facts(c.input).name,
                            ", .output = Element::", facts(c.output).name, ", .share = ScaleShare::", name(c.share),
                            ", .group = ", c.group, ", .rows = ", c.rows, ", .threads = ", c.threads,
-                           ", .scales = ScaleForm::", name(c.scales), ", .gate = Gate::", name(c.gate),
+                           ", .scales = ScaleForm::", name(c.scales), ", .gate = GateKind::", name(c.gate),
                            ", .interleaved = ", text(c.interleaved), ", .row_scale = ", text(c.row_scale),
                            ", .zeros = ", text(c.zeros), ", .sums = ", text(c.sums), ", .wide = ", text(c.wide),
                            ", .layout = RowLayout::", name(c.layout), "};\n\n",
@@ -54,7 +51,7 @@ int64_t divided(int64_t a, int64_t b) { return (a + b - 1) / b; }
 int32_t choose_rows(const QuantizeCall& call, int32_t sms) {
     constexpr int64_t kWarpsOfSm = 16;
     const int64_t of_rows = call.matrices * divided(call.params.k, kWarpK);
-    for (int32_t rows = call.config.gate == Gate::none ? kMaxTileRows : kMaxTileRows / 2; rows > 1; rows /= 2)
+    for (int32_t rows = call.config.gate == GateKind::none ? kMaxTileRows : kMaxTileRows / 2; rows > 1; rows /= 2)
         if (divided(call.likely_rows, rows) * of_rows >= kWarpsOfSm * sms) return rows;
     return 1;
 }

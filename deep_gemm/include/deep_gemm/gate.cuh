@@ -9,6 +9,11 @@ namespace deep_gemm {
 /// gate * sigmoid(alpha * gate) * (up + up_shift); or (up + up_shift) times GELU of the gate, by tanh or by erf.
 enum class GateKind : int32_t { none, swiglu, geglu_tanh, geglu_erf };
 
+/// Of SwiGLU: gates are at most `limit`, ups at most so far from 0 (infinite: no limit).
+struct GateNumbers {
+    float limit, alpha, up_shift;
+};
+
 /// Rows of B: all gates and then all ups, or each gate followed by its up.
 enum class GateRows : int32_t { halves, interleaved };
 

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <deep_gemm/format.cuh>
+#include <deep_gemm/gate.cuh>
 
 namespace deep_gemm {
 
@@ -19,9 +20,6 @@ enum class ScaleShare : int32_t { k_group, row, block };
 /// beside a scale of the whole tensor.
 enum class ScaleForm : int32_t { fp32, ue8m0, exponents, e4m3 };
 
-/// What is made of gate and up before it is quantised.
-enum class Gate : int32_t { none, swiglu, geglu };
-
 /// How it is known which rows exist.
 enum class RowLayout : int32_t { all, contiguous, psum, masked };
 
@@ -33,7 +31,7 @@ struct QuantizeConfig {
     int32_t rows = 1;     // of a warp's tile; 1, 2, 4 or 8
     int32_t threads = kQuantizeThreads;
     ScaleForm scales = ScaleForm::fp32;
-    Gate gate = Gate::none;
+    GateKind gate = GateKind::none;  // what is made of gate and up before it is quantised
     bool interleaved = false;  // gate, up, gate, up; else all gates before all ups
     bool row_scale = false;
     bool zeros = false;  // values are scale * (code - zero)
@@ -46,7 +44,7 @@ struct QuantizeConfig {
     constexpr bool powers_of_two() const { return scales == ScaleForm::ue8m0 || scales == ScaleForm::exponents; }
     /// Pieces that a thread keeps where a whole row shares a scale: registers hold twice as much of a gate.
     constexpr int32_t row_pieces() const { return 4 / gates(); }
-    constexpr int32_t gates() const { return gate == Gate::none ? 1 : 2; }
+    constexpr int32_t gates() const { return gate == GateKind::none ? 1 : 2; }
 };
 
 /// x [groups][rows][k], or twice k where it has gates, -> codes and scales. Strides are of elements, q's of bytes.
@@ -62,7 +60,7 @@ struct QuantizeParams {
     int64_t x_group_stride, x_row_stride, q_group_stride, q_row_stride;
     int64_t s_group_stride, s_row_stride, s_k_stride;  // of words where exponents are packed, four a word
     int64_t row_scale_group_stride, row_scale_stride;
-    float limit, alpha, up_shift;  // of a gate; an infinite limit is none
+    GateNumbers gate;
     int32_t rows, k;
     int32_t k_units;      // a warp's width of K, or blocks, along K
     int32_t row_tiles;    // tiles of rows that are launched; masked rows beyond them are walked to

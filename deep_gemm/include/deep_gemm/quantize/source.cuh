@@ -1,9 +1,9 @@
 // Eight neighbours of a row, as they are read and as they are quantised.
 #pragma once
 
+#include <deep_gemm/activation.cuh>
 #include <deep_gemm/element.cuh>
 #include <deep_gemm/quantize/config.cuh>
-#include <deep_gemm/quantize/gate.cuh>
 
 namespace deep_gemm {
 
@@ -14,7 +14,7 @@ public:
     /// Of the row that begins at `row`, in elements, from `column` on; zeros behind k and where `exists` is false.
     DG_DEVICE void load(const QuantizeParams& params, int64_t row, int32_t column, bool exists) {
         const int32_t left = exists ? params.k - column : 0;
-        if constexpr (c.gate == Gate::none) {
+        if constexpr (c.gate == GateKind::none) {
             load_part(params, 0, row + column, left);
         } else if constexpr (c.interleaved) {
             load_part(params, 0, row + 2 * int64_t{column}, 2 * left);
@@ -30,14 +30,14 @@ public:
                           float (&results)[kPieceK]) const {
 #pragma unroll
         for (int32_t i = 0; i < kPieceK; ++i) {
-            if constexpr (c.gate == Gate::none)
+            if constexpr (c.gate == GateKind::none)
                 results[i] = element(i);
             else if constexpr (c.interleaved)
-                results[i] = gated<c.gate>(element(2 * i), element(2 * i + 1), params);
+                results[i] = gated<c.gate>(element(2 * i), element(2 * i + 1), params.gate);
             else
-                results[i] = gated<c.gate>(element(i), element(i + kPieceK), params);
+                results[i] = gated<c.gate>(element(i), element(i + kPieceK), params.gate);
             if constexpr (c.row_scale) results[i] = __fmul_rn(results[i], row_scale);
-            if constexpr (c.gate != Gate::none || c.row_scale) results[i] = column + i < params.k ? results[i] : 0.0f;
+            if constexpr (c.gate != GateKind::none || c.row_scale) results[i] = column + i < params.k ? results[i] : 0.0f;
         }
     }
 
@@ -97,7 +97,7 @@ private:
 /// words then. blockIdx.y is 0, which it does not know.
 template <QuantizeConfig c, int32_t kCount>
 DG_DEVICE void wait_for_all(Source<c> (&sources)[kCount]) {
-    if constexpr (c.gate != Gate::none && kCount > 1) {
+    if constexpr (c.gate != GateKind::none && kCount > 1) {
         uint32_t loaded = 0;
 #pragma unroll
         for (const Source<c>& source : sources) loaded |= source.loaded();

@@ -1,9 +1,10 @@
-// Gated activations in FP32.
+// Gated activations in FP32, of products and of the kernels that quantise: the same bits from both.
 #pragma once
 
+#include <deep_gemm/epilogue/erf.cuh>
+#include <deep_gemm/gate.cuh>
 #include <deep_gemm/ptx/maximum.cuh>
 #include <deep_gemm/ptx/reciprocal.cuh>
-#include <deep_gemm/quantize/config.cuh>
 
 namespace deep_gemm {
 
@@ -20,17 +21,22 @@ DG_DEVICE float sigmoid_of(float x) {
 /// What lies beyond a limit is cut off; NaN stays NaN.
 DG_DEVICE float within(float value, float limit) { return ptx::max_or_nan(ptx::min_or_nan(value, limit), -limit); }
 
-template <Gate kGate>
-DG_DEVICE float gated(float gate, float up, const QuantizeParams& params) {
-    if constexpr (kGate == Gate::swiglu) {
-        gate = ptx::min_or_nan(gate, params.limit);
-        const float factor = __fadd_rn(within(up, params.limit), params.up_shift);
-        return __fmul_rn(__fmul_rn(gate, sigmoid_of(__fmul_rn(params.alpha, gate))), factor);
-    } else {
+/// No branches, because rows past the last one may hold anything.
+template <GateKind kKind>
+DG_DEVICE float gated(float gate, float up, const GateNumbers& numbers) {
+    if constexpr (kKind == GateKind::swiglu) {
+        gate = ptx::min_or_nan(gate, numbers.limit);
+        const float factor = __fadd_rn(within(up, numbers.limit), numbers.up_shift);
+        return __fmul_rn(__fmul_rn(gate, sigmoid_of(__fmul_rn(numbers.alpha, gate))), factor);
+    } else if constexpr (kKind == GateKind::geglu_tanh) {
         // (1 + tanh(z)) / 2 is the sigmoid of 2 z.
         constexpr float kTwiceRoot = 1.5957691216057308f, kCubic = 0.044715f;
         const float cubic = __fmul_rn(__fmul_rn(gate, gate), gate);
         return __fmul_rn(__fmul_rn(gate, sigmoid_of(__fmul_rn(kTwiceRoot, __fmaf_rn(kCubic, cubic, gate)))), up);
+    } else {
+        constexpr float kRootHalf = 0.70710678118654752f;
+        const float twice = __fadd_rn(1.0f, epilogue::erf_without_branches(__fmul_rn(gate, kRootHalf)));
+        return __fmul_rn(__fmul_rn(__fmul_rn(0.5f, gate), twice), up);
     }
 }
 
