@@ -32,7 +32,7 @@ struct QuantizeConfig {
     int32_t threads = kQuantizeThreads;
     ScaleForm scales = ScaleForm::fp32;
     GateKind gate = GateKind::none;  // what is made of gate and up before it is quantised
-    bool interleaved = false;  // gate, up, gate, up; else all gates before all ups
+    bool interleaved = false;        // gate, up, gate, up; else all gates before all ups
     bool row_scale = false;
     bool zeros = false;  // values are scale * (code - zero)
     bool sums = false;   // of each row's codes
