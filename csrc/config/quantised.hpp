@@ -14,15 +14,24 @@ constexpr int32_t most_swapped_scales(const GemmConfig& c) {
     return c.b.packed() && is_m_grouped(c.grouping) ? 64 : 128;
 }
 
+/// Whose numbers warps of an architecture can know.
+struct RunReach {
+    int32_t ctas = 1;         // of a cluster, side by side along N
+    bool parts_of_k = false;  // where K is split, and some warps of a tile have no sums in the end
+};
+
 /// Why a config does not quantise D; empty where it does, or need not. `held`: columns of D that a warp has side by
-/// side. `splits_k`: some warps of a tile have no sums in the end.
-inline std::string_view quantise_rejection(const GemmConfig& c, int32_t held, bool splits_k) {
-    const int32_t cols = c.output_scaling.k;
+/// side. `some_have_none`: warps of a tile that have no sums in the end.
+inline std::string_view quantise_rejection(const GemmConfig& c, int32_t held, bool some_have_none,
+                                           const RunReach& reach = {}) {
+    const int32_t cols = c.output_scaling.k, tile_cols = tile_d_cols(c);
     if (!c.output_scaling.any()) return "";
-    if (c.tile_n() % cols != 0) return "columns that share a scale of D would be in several tiles";
+    if (tile_cols % cols != 0 && (cols % tile_cols != 0 || reach.ctas % run_ctas(c) != 0))
+        return "columns that share a scale of D would be in several tiles";
     if (!exchanges_runs(c, held)) return "";
     if (cols % held != 0) return "columns that share a scale of D would be in parts of several warps";
-    if (splits_k) return "warps that share a scale of D must all have sums, and do not where K is split";
+    if (some_have_none && !reach.parts_of_k)
+        return "warps that share a scale of D must all have sums, and do not where K is split";
     return c.swap_ab && c.tile.cols > most_swapped_scales(c) ? "scales of D would take more registers than a thread has"
                                                              : "";
 }

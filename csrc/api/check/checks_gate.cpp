@@ -24,9 +24,6 @@ void require_gate_is_served(const Problem& p) {
     require(!p.b.packed() && !in_rows(p.b.element) && sum_of(p.a.element) == Element::fp32,
             "epilogue must have no gated activation beside packed weights or integers yet, got b of ",
             name(p.b.element));
-    require(
-        !p.output_scaling.any(),
-        "epilogue must have no gated activation yet where d is a pair with scales: use deep_gemm.quantize.swiglu_fp8 behind the product");
     require(!p.heads.any(), "epilogue must have no gated activation where D is written in heads");
     require(!p.b.mn_major(),
             "b must have K contiguous for a gated activation, as functions whose names end with nt take it");

@@ -33,6 +33,7 @@ inline bool spills(const GemmConfig& c) {
     if (scale_groups(c) > 1 && !c.rows_operand().packed() && c.col_scales().per_row() && c.tile.cols > 160) return true;
     if (c.asymmetric_a && warpgroup_rows(c) / kWgmmaRows * c.tile.cols > most_asymmetric_cols(c)) return true;
     if (c.gate.any() && (c.scaled() ? row_warpgroups(c) == 3 : c.split_k.last_tiles && c.tile.cols > 224)) return true;
+    if (c.gate.any() && c.output_scaling.any() && tall && c.swap_ab && c.tile.cols > 64) return true;
     if (c.gate.any() && c.add_c && ((tall && c.tile.cols > 64) || c.tile.cols >= 160)) return true;
     if (!c.scaled())
         return warpgroup_rows(c) / kWgmmaRows * c.tile.cols / 2 > 128 ||
@@ -89,8 +90,11 @@ inline std::string_view rejection(const Problem& p, const GemmConfig& c, int64_t
         return "groups of scales within a K block are promoted for 64 rows at a time";
     if (const std::string_view reason = group_rejection(p, c); !reason.empty()) return reason;
     if (spills(c)) return "it would spill registers";
+    // A CTA that others tell something has a warp that waits for it: one that owns rows.
+    const RunReach reach = {.ctas = c.cluster_n(),
+                            .parts_of_k = !c.split_k.last_tiles && k_parts(c) <= c.tile.rows / Fragment16x8::kRows};
     if (const std::string_view reason =
-            quantise_rejection(c, fragment_d_cols(c), k_parts(c) > 1 || c.split_k.last_tiles);
+            quantise_rejection(c, fragment_d_cols(c), k_parts(c) > 1 || c.split_k.last_tiles, reach);
         !reason.empty())
         return reason;
     if (c.scaled() && c.block_sum() == Element::s32 && warpgroup_rows(c) > kWgmmaRows) {

@@ -16,6 +16,11 @@ inline bool has_width(Element element, int32_t cols) {
     return sum_of(element) != Element::s32 || cols <= 32 || cols % 16 == 0;
 }
 
+/// Of a gated activation whose result is quantised a CTA has half as many columns: 256 rows of weights have all that
+/// share a scale, beside few tokens too.
+inline bool quantises_gates(const Problem& p) { return p.gate.any() && p.output_scaling.any(); }
+inline constexpr int32_t kGatedRows = 256, kGatedCols[] = {8, 16, 32, 64};
+
 /// Tiles worth considering, whatever the problem. Accumulators bound them: a thread holds cols / 2 floats for each 64
 /// rows, and where sums of K blocks are scaled another cols / 2 for the block under way.
 inline std::vector<TileShape> tile_shapes(const Problem& p, bool swap_ab) {
@@ -26,6 +31,8 @@ inline std::vector<TileShape> tile_shapes(const Problem& p, bool swap_ab) {
         for (const int32_t rows : {64, 128})
             for (int32_t cols = 8; cols <= 128; cols += cols < 64 ? 8 : 16)
                 if (has_width(element, cols)) shapes.push_back({rows, cols, k});
+        if (quantises_gates(p))
+            for (const int32_t cols : kGatedCols) shapes.push_back({kGatedRows, cols, k});
     } else {
         for (int32_t cols = 32; cols <= 192; cols += 16) shapes.push_back({64, cols, k});
         for (int32_t cols = 16; cols <= 192; cols += 16) shapes.push_back({128, cols, k});
@@ -41,12 +48,17 @@ inline std::vector<TileShape> tile_shapes(const Problem& p, bool swap_ab) {
 /// multiples of 64.
 inline std::vector<TileShape> grouped_tile_shapes(const Problem& p, bool swap_ab) {
     const int32_t k = span_k(p.a.element);
-    if (swap_ab)
-        return {{64, 8, k},   {64, 16, k},  {64, 32, k},  {64, 64, k},  {128, 8, k},   {128, 16, k}, {128, 24, k},
-                {128, 32, k}, {128, 48, k}, {128, 64, k}, {128, 96, k}, {128, 128, k}, {256, 64, k}, {256, 128, k}};
-    std::vector<TileShape> shapes = {{64, 64, k},   {64, 96, k},   {64, 128, k},  {64, 192, k},
-                                     {128, 32, k},  {128, 64, k},  {128, 96, k},  {128, 112, k},
-                                     {128, 128, k}, {128, 192, k}, {192, 128, k}, {256, 128, k}};
+    std::vector<TileShape> shapes;
+    if (swap_ab) {
+        shapes = {{64, 8, k},   {64, 16, k},  {64, 32, k},  {64, 64, k},  {128, 8, k},   {128, 16, k}, {128, 24, k},
+                  {128, 32, k}, {128, 48, k}, {128, 64, k}, {128, 96, k}, {128, 128, k}, {256, 64, k}, {256, 128, k}};
+        if (quantises_gates(p))
+            for (const int32_t cols : kGatedCols)
+                if (cols < 64) shapes.push_back({kGatedRows, cols, k});
+        return shapes;
+    }
+    shapes = {{64, 64, k},  {64, 96, k},   {64, 128, k},  {64, 192, k},  {128, 32, k},  {128, 64, k},
+              {128, 96, k}, {128, 112, k}, {128, 128, k}, {128, 192, k}, {192, 128, k}, {256, 128, k}};
     if (!scales_blocks(p))
         for (const int32_t cols : {160, 256}) shapes.push_back({128, cols, k});
     return shapes;
@@ -55,9 +67,11 @@ inline std::vector<TileShape> grouped_tile_shapes(const Problem& p, bool swap_ab
 /// Warpgroups that divide a tile's rows among themselves.
 inline int32_t row_warpgroups(const TileShape& tile) { return tile.rows == 192 ? 3 : tile.rows == 64 ? 1 : 2; }
 
-/// Whether a tile's row warpgroups are worth doubling, the additional ones taking every second K block.
-inline bool takes_turns(const TileShape& tile, const ClusterShape& cluster) {
-    return cluster.rows * cluster.cols == 1 && tile.rows == 64;
+/// Whether a tile's row warpgroups are worth doubling, the additional ones taking every second K block. (Pairs along N
+/// have half of the columns that share a scale each, where D is quantised.)
+inline bool takes_turns(const Problem& p, bool swap_ab, const TileShape& tile, const ClusterShape& cluster) {
+    const int32_t along_m = swap_ab ? cluster.cols : cluster.rows, along_n = swap_ab ? cluster.rows : cluster.cols;
+    return tile.rows == 64 && along_m == 1 && (along_n == 1 || p.output_scaling.any());
 }
 
 /// Whether pairs that split K of all tiles treat them as last ones, which are shared: the parts of the largest tiles
@@ -83,7 +97,7 @@ inline std::vector<Tiling> tilings(const Problem& p) {
         for (const TileShape& tile : shapes)
             for (const ClusterShape& cluster : cluster_shapes())
                 for (const int32_t turns : {1, 2})
-                    if (turns == 1 || (has_fixed_extents(p.grouping) && takes_turns(tile, cluster)))
+                    if (turns == 1 || (has_fixed_extents(p.grouping) && takes_turns(p, swap_ab, tile, cluster)))
                         found.push_back({swap_ab, tile.rows, tile.cols, cluster, turns});
     };
     if (p.b.packed()) {
@@ -101,6 +115,8 @@ inline bool has_tiling(const Problem& p, const Tiling& tiling) {
     };
     if (tiling.ahead == Ahead::a) return false;
     if (p.b.packed()) return tiling.swap_ab && std::ranges::any_of(packed_tile_shapes(p), matches);
+    if (tiling.swap_ab && tiling.tile_rows == kGatedRows && std::ranges::count(kGatedCols, tiling.tile_cols) > 0)
+        return true;
     return std::ranges::any_of(tile_shapes(p, tiling.swap_ab), matches) ||
            std::ranges::any_of(grouped_tile_shapes(p, tiling.swap_ab), matches);
 }

@@ -22,7 +22,7 @@ struct SmemPlan {
     int32_t rows_bytes, cols_bytes, row_scale_bytes, col_scale_bytes, zero_bytes, block_scale_bytes;  // of one stage
     // Offsets.
     int32_t staging, rows, cols, row_scales, col_scales, zeros, block_scales, barriers, padding_barriers, parts,
-        part_barriers, groups, padding, exchange;
+        part_barriers, run_barriers, groups, padding, exchange;
     int32_t bytes;  // of the launch, alignment slack included
 };
 
@@ -48,7 +48,8 @@ constexpr SmemPlan plan_smem(const GemmConfig& c) {
     p.barriers = p.block_scales + c.stages * p.block_scale_bytes;
     p.padding_barriers = p.barriers + (2 * c.stages + (has_store_warp(c) ? 2 : 0)) * 8;
     p.part_barriers = p.padding_barriers + (marks_padding(c) ? 2 : 0) * 8;
-    const int32_t behind = align_up(p.part_barriers + part_barriers(c) * 8, 16);
+    p.run_barriers = p.part_barriers + part_barriers(c) * 8;
+    const int32_t behind = align_up(p.run_barriers + exchange_barriers(c, fragment_d_cols(c)) * 8, 16);
     p.parts = c.split_k.parts_in_ring ? staging_bytes(c) : c.split_k.last_tiles ? p.rows : behind;
     p.groups = c.split_k.parts_in_ring || c.split_k.last_tiles ? behind : p.parts + parts_bytes(c);
     p.padding = p.groups + group_table_bytes(c);

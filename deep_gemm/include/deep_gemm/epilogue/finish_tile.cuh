@@ -53,4 +53,19 @@ DG_DEVICE void finish_tile(FinishedAt<c, PlaceOfD<Place>>& values, const SumsAt<
     }
 }
 
+/// The last step, where `finish_tile` at a place that `finds` has made `values` of the sums, and others have told what
+/// they found.
+template <GemmConfig c, typename Place, typename Padding>
+DG_DEVICE void quantise_found(FinishedAt<c, PlaceOfD<Place>>& values, const Place& at, const Tile& tile,
+                              const Padding& padding, const GemmParams& params) {
+    const auto& all = static_cast<const ParamsFor<c>&>(params);
+    const auto& quantise = all.steps.template of<epilogue::Quantise>();
+    if constexpr (c.gate.any()) {
+        const PlaceOfD<Place> at_d(at);
+        epilogue::Quantise::apply(values, TileEnd<c, PlaceOfD<Place>, Padding>{at_d, tile, padding, all}, quantise);
+    } else {
+        epilogue::Quantise::apply(values, TileEnd<c, Place, Padding>{at, tile, padding, all}, quantise);
+    }
+}
+
 }  // namespace deep_gemm

@@ -70,7 +70,7 @@ struct Quantise {
         float largest[kRuns];
         if constexpr (Place::kExchanges) {
             const int32_t first_row = c.swap_ab ? end.tile.col : end.tile.row,
-                          first_col = c.swap_ab ? end.tile.row : end.tile.col;
+                          first_col = c.gate.columns(c.swap_ab ? end.tile.row : end.tile.col);
             if (at.finds) {
                 find<c>(largest, values, at);
                 return at.template for_each_held_run<kCols>([&](int32_t run, int32_t row, int32_t col) {
@@ -78,8 +78,9 @@ struct Quantise {
                 });
             }
             at.template for_each_part<kCols>([&](int32_t run, int32_t row, int32_t col) {
-                largest[run] = at.told(row - first_row, col - first_col);
+                largest[run] = at.template told<Place::kReaders>(row - first_row, col - first_col, Place::reader());
             });
+            if constexpr (Place::kReaders > 1) at.template reduce_along<kCols>(largest, larger);
         } else {
             find<c>(largest, values, at);
         }
@@ -109,6 +110,8 @@ struct Quantise {
     }
 
 private:
+    static DG_DEVICE float larger(float x, float y) { return ptx::max_or_nan(x, y); }
+
     /// The largest magnitudes of a warp's columns of each run.
     template <GemmConfig c, int32_t kRuns, typename Values, typename Place>
     static DG_DEVICE void find(float (&largest)[kRuns], const Values& values, const Place& at) {
@@ -120,13 +123,13 @@ private:
             float& of_run = largest[Place::template run<kCols>(i)];
             of_run = ptx::max_or_nan(of_run, fabsf(values[i]));
         }
-        at.template reduce_along<kCols>(largest, [](float x, float y) { return ptx::max_or_nan(x, y); });
+        at.template reduce_along<kCols>(largest, larger);
     }
 
     /// What lies there may be anything.
     template <GemmConfig c, typename Values, typename End>
     static DG_DEVICE void clear_past_columns(Values& values, const End& end) {
-        if ((c.swap_ab ? end.tile.row + c.tile.rows : end.tile.col + c.tile.cols) <= end.at.n_end) return;
+        if (c.gate.columns(c.swap_ab ? end.tile.row + c.tile.rows : end.tile.col + c.tile.cols) <= end.at.n_end) return;
         end.at.for_each_col([&](int32_t i, int32_t col) { values[i] = col < end.at.n_end ? values[i] : 0; });
     }
 

@@ -29,13 +29,14 @@ DG_DEVICE void multiply_tiles(const Smem<c>& smem, const GemmParams& params, int
     MainLoop<c> main_loop(smem, warpgroup);
     Stores<c> stores(smem);
     PaddingRows<c> padding(smem);
+    FoundRuns<c> runs(smem);
     typename MainLoop<c>::Totals total;
     // A tile with another behind it is not shared: the code that exchanges parts stays out of the loop over K.
     const auto store_whole = [&](const Tile& tile) {
-        store_tile<c, false>(smem, total, tile, warpgroup, stores, padding, params);
+        store_tile<c, false>(smem, total, tile, warpgroup, stores, padding, runs, params);
     };
     const auto store = [&](const Tile& tile) {
-        store_tile<c, c.split_k.last_tiles>(smem, total, tile, warpgroup, stores, padding, params);
+        store_tile<c, c.split_k.last_tiles>(smem, total, tile, warpgroup, stores, padding, runs, params);
     };
     Tile tile, before;
     bool pending = false;
@@ -92,6 +93,10 @@ DG_DEVICE void initialise_other_barriers(const Smem<c>& smem) {
             ptx::barrier_init(smem.parts_barrier(slot), c.k_ctas() > 1 ? 1 : k_parts(c) - 1);
             if constexpr (c.k_ctas() > 1) ptx::barrier_arrive_expect(smem.parts_barrier(slot), received_bytes(c));
         }
+    for (int32_t buffer = 0; buffer < exchange_barriers(c, fragment_d_cols(c)); ++buffer) {
+        ptx::barrier_init(smem.told(buffer), FoundRuns<c>::kArrivals);
+        ptx::barrier_arrive_expect(smem.told(buffer), told_bytes(c, fragment_d_cols(c)));
+    }
     ptx::fence_barrier_init();
 }
 

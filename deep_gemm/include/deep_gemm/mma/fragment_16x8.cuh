@@ -67,7 +67,9 @@ struct Fragment16x8 {
 };
 
 /// Columns of D that a warp holds side by side, of a piece of 16 rows of the instruction's frame.
-constexpr int32_t fragment_d_cols(const GemmConfig& c) { return c.swap_ab ? Fragment16x8::kRows : c.held_cols(); }
+constexpr int32_t fragment_d_cols(const GemmConfig& c) {
+    return c.gate.columns(c.swap_ab ? Fragment16x8::kRows : c.held_cols());
+}
 
 /// A thread's share of 16 rows of a tile, of the columns that its warp holds.
 template <GemmConfig c>

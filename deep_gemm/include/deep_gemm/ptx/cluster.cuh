@@ -35,13 +35,18 @@ DG_DEVICE float load_cluster(uint32_t mapped) {
     return value;
 }
 
-/// st.async: 16 bytes into a CTA's shared memory, counted on a barrier of that CTA as a copy is: the one who waits
-/// there sees them.
+/// st.async: 16 bytes, or 4, into a CTA's shared memory, counted on a barrier of that CTA as a copy is: the one who
+/// waits there sees them.
 DG_DEVICE void store_cluster_async(uint32_t mapped, float a, float b, float c, float d, uint32_t mapped_barrier) {
     asm volatile(
         "st.async.weak.shared::cluster.mbarrier::complete_tx::bytes.v4.f32 [%0], {%1, %2, %3, %4}, [%5];" ::"r"(mapped),
         "f"(a), "f"(b), "f"(c), "f"(d), "r"(mapped_barrier)
         : "memory");
+}
+DG_DEVICE void store_cluster_async(uint32_t mapped, float value, uint32_t mapped_barrier) {
+    asm volatile("st.async.weak.shared::cluster.mbarrier::complete_tx::bytes.f32 [%0], %1, [%2];" ::"r"(mapped),
+                 "f"(value), "r"(mapped_barrier)
+                 : "memory");
 }
 DG_DEVICE void store_cluster_async(uint32_t mapped, int32_t a, int32_t b, int32_t c, int32_t d,
                                    uint32_t mapped_barrier) {

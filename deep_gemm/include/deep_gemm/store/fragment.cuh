@@ -66,6 +66,7 @@ struct Fragment : RunExchange<c, fragment_d_cols(c)> {
           n_end(product.gate.columns(of.n_end)),
           group(of.group),
           expert(of.expert) {
+        this->exchange_as(of);
         static_assert(product.gate.any() && !c.swap_ab && product.held_cols() % (2 * kGateCols) == 0);
     }
 
@@ -208,10 +209,13 @@ struct Fragment : RunExchange<c, fragment_d_cols(c)> {
                 of_run = combine(of_run, __shfl_xor_sync(0xffffffff, of_run, distance));
     }
 
+    static constexpr int32_t kReaders = c.swap_ab ? 8 : 4;
+    static DG_DEVICE int32_t reader() { return c.swap_ab ? threadIdx.x % 32 / 4 : threadIdx.x % 4; }
+
     /// visit(run, its row, the first of its columns that this warp has). By the thread that speaks for its warp.
     template <int32_t kCols, typename Visit>
     DG_DEVICE void for_each_held_run(const Visit& visit) const {
-        if ((c.swap_ab ? threadIdx.x % 32 / 4 : threadIdx.x % 4) != 0) return;
+        if (reader() != 0) return;
         for_each_part<kCols>(visit);
     }
     /// By all of its threads.

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <deep_gemm/element.cuh>
+#include <deep_gemm/epilogue/run_exchange.cuh>
 #include <deep_gemm/mma/fragment_16x8.cuh>
 
 namespace deep_gemm {
@@ -12,7 +13,7 @@ struct Fragment;
 /// A place (epilogue/tile_end.cuh): of a warp's 16 rows, 8 gates and 8 ups, 8 columns of D are left. A thread has one
 /// of them, of the tile's rows of D two neighbours for each 8 columns of the instruction.
 template <GemmConfig c>
-struct SwappedGates {
+struct SwappedGates : RunExchange<c, fragment_d_cols(c)> {
     static constexpr int32_t kValues = kAccumulators<c> / 2;
     int32_t row, col, m_end, n_end, group, expert;
 
@@ -23,6 +24,7 @@ struct SwappedGates {
           n_end(c.gate.columns(of.n_end)),
           group(of.group),
           expert(of.expert) {
+        this->exchange_as(of);
         static_assert(c.swap_ab && kGateCols == Fragment16x8::kHalfRows);
     }
 
@@ -38,6 +40,40 @@ struct SwappedGates {
     DG_DEVICE void for_each_row(const Visit& visit) const {
 #pragma unroll
         for (int32_t i = 0; i < kValues; ++i) visit(i, row + step(i));
+    }
+
+    template <typename Visit>
+    DG_DEVICE void for_each_col(const Visit& visit) const {
+#pragma unroll
+        for (int32_t i = 0; i < kValues; ++i) visit(i, col);
+    }
+
+    // Runs of columns of D that share a scale: one for each row of D, of which the eight threads beside this one have
+    // the other columns that the warp has.
+    template <int32_t kCols>
+    static constexpr int32_t kRuns = kValues;
+    template <int32_t kCols>
+    static DG_DEVICE constexpr int32_t run(int32_t i) {
+        return i;
+    }
+    static constexpr int32_t kReaders = Fragment16x8::kHalfRows;
+    static DG_DEVICE int32_t reader() { return Fragment16x8::row(threadIdx.x % 32); }
+
+    template <int32_t kCols, typename Combine>
+    static DG_DEVICE void reduce_along(float (&of_runs)[kValues], const Combine& combine) {
+#pragma unroll
+        for (float& of_run : of_runs)
+#pragma unroll
+            for (int32_t distance = 4; distance < 32; distance *= 2)
+                of_run = combine(of_run, __shfl_xor_sync(0xffffffff, of_run, distance));
+    }
+    template <int32_t kCols, typename Visit>
+    DG_DEVICE void for_each_held_run(const Visit& visit) const {
+        if (reader() == 0) for_each_part<kCols>(visit);
+    }
+    template <int32_t kCols, typename Visit>
+    DG_DEVICE void for_each_part(const Visit& visit) const {
+        for_each_row([&](int32_t i, int32_t at) { visit(i, at, col - reader()); });
     }
 
     template <typename Marks, typename Visit>

@@ -164,6 +164,9 @@ struct Piece : RunExchange<c, piece_d_cols(c)> {
         }
     }
 
+    static constexpr int32_t kReaders = 1;  // or there would be more to exchange than to read
+    static DG_DEVICE int32_t reader() { return 0; }
+
     /// visit(run, its row, the first of its columns that this warp has). By the thread that speaks for its warp.
     template <int32_t kRunCols, typename Visit>
     DG_DEVICE void for_each_held_run(const Visit& visit) const {

@@ -33,29 +33,38 @@ DG_DEVICE Fragment<c> piece_of_warp(const Tile& tile, const WarpPlace<c>& place,
 /// A tile's pieces of 16 rows, one after the other. A loop over them NVVM (CUDA 13.0) may leave rolled, with all sums
 /// in local memory.
 template <GemmConfig c, int32_t kPiece = 0>
-DG_DEVICE void store_pieces(WarpSums<c>& total, const Tile& tile, const WarpPlace<c>& place, const Smem<c>& smem,
-                            const GemmParams& params) {
-    Fragment<c> at = piece_of_warp<c>(tile, place, kPiece, params);
-    if constexpr (Fragment<c>::kExchanges)
-        at.area = smem.exchange();
-    else
-        undo_conversion_of_a<c>(total[kPiece]);
+DG_DEVICE void store_pieces(WarpSums<c>& total, const Tile& tile, const WarpPlace<c>& place, const GemmParams& params) {
+    const Fragment<c> at = piece_of_warp<c>(tile, place, kPiece, params);
+    undo_conversion_of_a<c>(total[kPiece]);
     Results<c> results;
     finish_tile<c>(results, total[kPiece], at, tile, LayoutPadding<c>(params), params);
     store_piece<c>(results, at, params);
-    if constexpr (kPiece + 1 < row_pieces(c)) store_pieces<c, kPiece + 1>(total, tile, place, smem, params);
+    if constexpr (kPiece + 1 < row_pieces(c)) store_pieces<c, kPiece + 1>(total, tile, place, params);
 }
 
-/// What they find of columns that share a scale, and others have a part of, ahead of the tile's end.
+template <GemmConfig c>
+using WarpResults = Results<c>[row_pieces(c)];
+
+/// What they find of columns that share a scale, and others have a part of.
 template <GemmConfig c, int32_t kPiece = 0>
-DG_DEVICE void exchange_runs(WarpSums<c>& total, const Tile& tile, const WarpPlace<c>& place, const Smem<c>& smem,
-                             const GemmParams& params) {
+DG_DEVICE void find_runs(WarpResults<c>& results, WarpSums<c>& total, const Tile& tile, const WarpPlace<c>& place,
+                         const Smem<c>& smem, const GemmParams& params) {
     undo_conversion_of_a<c>(total[kPiece]);
     Fragment<c> at = piece_of_warp<c>(tile, place, kPiece, params);
     at.area = smem.exchange(), at.finds = true;
-    Results<c> results;
-    finish_tile<c>(results, total[kPiece], at, tile, LayoutPadding<c>(params), params);
-    if constexpr (kPiece + 1 < row_pieces(c)) exchange_runs<c, kPiece + 1>(total, tile, place, smem, params);
+    finish_tile<c>(results[kPiece], total[kPiece], at, tile, LayoutPadding<c>(params), params);
+    if constexpr (kPiece + 1 < row_pieces(c)) find_runs<c, kPiece + 1>(results, total, tile, place, smem, params);
+}
+
+/// And what they store when all have found theirs.
+template <GemmConfig c, int32_t kPiece = 0>
+DG_DEVICE void store_found(WarpResults<c>& results, const Tile& tile, const WarpPlace<c>& place, const Smem<c>& smem,
+                           const GemmParams& params) {
+    Fragment<c> at = piece_of_warp<c>(tile, place, kPiece, params);
+    at.area = smem.exchange();
+    quantise_found<c>(results[kPiece], at, tile, LayoutPadding<c>(params), params);
+    store_piece<c>(results[kPiece], at, params);
+    if constexpr (kPiece + 1 < row_pieces(c)) store_found<c, kPiece + 1>(results, tile, place, smem, params);
 }
 
 /// A warp's sums of a tile.
@@ -64,11 +73,14 @@ DG_DEVICE void store_tile(WarpSums<c>& total, const Tile& tile, const WarpPlace<
                           const GemmParams& params) {
     if constexpr (Fragment<c>::kExchanges) {
         constexpr int32_t kRunsFound = 7, kThreads = c.sm80.row_warps * c.col_warps * 32;  // those that have sums
+        WarpResults<c> results;
         ptx::named_barrier_wait(kRunsFound, kThreads);  // what the tile before found has been read
-        exchange_runs<c>(total, tile, place, smem, params);
+        find_runs<c>(results, total, tile, place, smem, params);
         ptx::named_barrier_wait(kRunsFound, kThreads);
+        store_found<c>(results, tile, place, smem, params);
+    } else {
+        store_pieces<c>(total, tile, place, params);
     }
-    store_pieces<c>(total, tile, place, smem, params);
 }
 
 }  // namespace deep_gemm::sm80
