@@ -4,3 +4,4 @@
 
 DEEP_GEMM_EXPORT(prenorm_gemm, deep_gemm::prenorm_gemm);
 DEEP_GEMM_EXPORT(prenorm_splits, deep_gemm::prenorm_splits);
+DEEP_GEMM_EXPORT(force_prenorm_plan, deep_gemm::force_prenorm_plan);

@@ -659,6 +659,12 @@ def prenorm_gemm(a: Tensor, b: Tensor, d: Tensor, squares: Tensor, /) -> None:
 def prenorm_splits(a: Tensor, b: Tensor, /) -> int:
     """In how many splits a call without any is best made: 1 where clusters divide K."""
 
+def force_prenorm_plan(rows: int, cols: int, cluster: int, /) -> None:
+    """Plan the product with so many rows and columns of a CTA, and CTAs of a cluster; 0: as plans have them.
+
+    For tuning and tests.
+    """
+
 # csrc/quantize_api.cpp
 
 def quantize(

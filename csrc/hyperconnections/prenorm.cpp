@@ -3,6 +3,7 @@
 #include <deep_gemm/kernels/tf32_hc_prenorm_gemm_params.cuh>
 
 #include <algorithm>
+#include <atomic>
 #include <bit>
 
 #include "../api/call/call_settings.hpp"
@@ -79,21 +80,46 @@ double cycles_of(const PrenormConfig& c, int64_t tiles, int64_t k, int32_t sms) 
     return waves * (bytes / kBytesPerCycle + (c.cluster == 1 ? 0 : 500 + 500 * std::bit_width(unsigned(c.cluster))));
 }
 
-/// The cheapest number of rows of a CTA, and of CTAs that divide K among themselves.
+/// Stages of a ring. Few rows: B goes through it too, where that leaves stages enough to wait for memory rarely.
+PrenormConfig with_stages(PrenormConfig c, int32_t smem_bytes) {
+    constexpr int32_t kFewRows = 32, kEnoughStages = 4;
+    const auto fill = [&](bool b_in_ring) {
+        c.b_in_ring = b_in_ring, c.stages = kMaxStages;
+        while (c.stages > 2 && c.smem_bytes() > smem_bytes) --c.stages;
+    };
+    fill(c.rows <= kFewRows);
+    if (c.b_in_ring && c.stages < kEnoughStages) fill(false);
+    return c;
+}
+
+/// Numbers of force_prenorm_plan; 0 where plans have their own.
+std::atomic<int32_t> forced_rows = 0, forced_cols = 0, forced_cluster = 0;
+
+/// The cheapest numbers of rows and columns of a CTA, and of CTAs that divide K among themselves.
 PrenormPlan plan(int32_t m, int32_t n, int64_t k, int32_t splits, int32_t sms, Arch arch, int32_t smem_bytes) {
     PrenormConfig best;
     double best_cycles = 0;
-    const int32_t cols = std::min(align_up(n, 8), kPrenormMaxCols), col_blocks = ceil_div(n, cols);
-    for (int32_t rows = max_rows(arch, cols, smem_bytes); rows >= kMinRows; rows /= 2)
-        for (int32_t cluster = 1; cluster <= (has_clusters(arch) ? kMaxCluster : 1); cluster *= 2) {
-            const PrenormConfig c{.rows = rows, .cols = cols, .cluster = cluster};
-            const int64_t tiles = int64_t{ceil_div(m, rows)} * col_blocks * splits;
-            const double cycles = cycles_of(c, tiles, k / splits, sms);
-            if (best_cycles == 0 || cycles < best_cycles) best = c, best_cycles = cycles;
-        }
-    best.stages = kMaxStages;
-    while (best.stages > 2 && best.smem_bytes() > smem_bytes) --best.stages;
-    return {best, ceil_div(m, best.rows), col_blocks};
+    const auto allowed = [](int32_t number, const std::atomic<int32_t>& forced) {
+        const int32_t wanted = forced.load(std::memory_order_relaxed);
+        return wanted == 0 || number == wanted;
+    };
+    const int32_t max_cols = std::min(align_up(n, 8), kPrenormMaxCols);
+    // Where no cluster divides K, splits do, and fill the GPU: dividing columns would only read A more often.
+    for (int32_t cols = max_cols; cols >= (has_clusters(arch) ? 8 : max_cols); cols -= 8)
+        for (int32_t rows = max_rows(arch, cols, smem_bytes); rows >= kMinRows; rows /= 2)
+            for (int32_t cluster = 1; cluster <= (has_clusters(arch) ? kMaxCluster : 1); cluster *= 2) {
+                if (!allowed(cols, forced_cols) || !allowed(rows, forced_rows) || !allowed(cluster, forced_cluster))
+                    continue;
+                const PrenormConfig c{.rows = rows, .cols = cols, .cluster = cluster};
+                const int64_t tiles = int64_t{ceil_div(m, rows)} * ceil_div(n, cols) * splits;
+                const double cycles = cycles_of(c, tiles, k / splits, sms);
+                if (best_cycles == 0 || cycles < best_cycles) best = c, best_cycles = cycles;
+            }
+    require(best_cycles > 0, "no kernel for K = ", k,
+            " has the rows, columns and cluster that were forced: ", forced_rows.load(), ", ", forced_cols.load(),
+            " and ", forced_cluster.load());
+    best = with_stages(best, smem_bytes);
+    return {best, ceil_div(m, best.rows), ceil_div(n, best.cols)};
 }
 
 jit::KernelSource render(const PrenormConfig& c) {
@@ -101,9 +127,9 @@ jit::KernelSource render(const PrenormConfig& c) {
                                      c.cluster > 1 ? concat("_cluster", c.cluster) : std::string());
     return {.name = entry,
             .text = concat("#include <deep_gemm/kernels/tf32_hc_prenorm_gemm.cuh>\n\nusing namespace deep_gemm;\n\n",
-                           "constexpr PrenormConfig kConfig{.rows = ", c.rows, ", .cols = ", c.cols,
-                           ", .cluster = ", c.cluster, ", .stages = ", c.stages, "};\n\n",
-                           "extern \"C\" __global__ void __launch_bounds__(kPrenormThreads, 1)\n", entry,
+                           "constexpr PrenormConfig kConfig{.rows = ", c.rows, ", .cols = ", c.cols, ", .cluster = ",
+                           c.cluster, ", .stages = ", c.stages, ", .b_in_ring = ", c.b_in_ring ? "true" : "false",
+                           "};\n\n", "extern \"C\" __global__ void __launch_bounds__(kPrenormThreads, 1)\n", entry,
                            "(const __grid_constant__ PrenormParams params) {\n",
                            "    run_tf32_hc_prenorm_gemm<kConfig>(params);\n}\n")};
 }
@@ -151,6 +177,11 @@ void prenorm_gemm(const TensorView& a, const TensorView& b, const TensorView& d,
                             .smem_bytes = static_cast<uint32_t>(c.smem_bytes())};
     const Kernel& kernel = cached_kernel(device, c, shape.smem_bytes, [&] { return render(c); });
     device.launch(kernel, may_start_early(shape, device), &params, sizeof(params), current_stream(id), extents);
+}
+
+void force_prenorm_plan(int64_t rows, int64_t cols, int64_t cluster) {
+    forced_rows = to_int32(rows, "rows"), forced_cols = to_int32(cols, "columns");
+    forced_cluster = to_int32(cluster, "cluster");
 }
 
 int64_t prenorm_splits(const TensorView& a, const TensorView& b) {

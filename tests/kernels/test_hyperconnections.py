@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import pytest
 import torch
+from compiled import compile_all
 from devices import ON_GPU, ONE_OF_EACH_ARCH, SCHEDULES, on_simulator
 from logits_inputs import difference, generator_of
 
 import deep_gemm
+from deep_gemm import jit
+from deep_gemm._extension import C
 
 
 def to_tf32(x: torch.Tensor) -> torch.Tensor:
@@ -51,6 +54,39 @@ def test_product_and_squares(device, m, n, k, splits) -> None:
     d_wanted, squares_wanted = wanted(a, b)
     assert difference(d, d_wanted) < 1e-12
     assert difference(squares, squares_wanted) < 1e-12
+
+
+@pytest.mark.sampled(4)
+@pytest.mark.parametrize(
+    "device", [*on_simulator("any", arch="sm90"), *on_simulator("any", arch="sm100"), *ON_GPU], indirect=True
+)
+@pytest.mark.parametrize("rows", [16, 32, 64])
+@pytest.mark.parametrize("cols", [8, 16, 24])
+@pytest.mark.parametrize("cluster", [1, 2, 4, 8])
+def test_every_plan_is_right(device, rows, cols, cluster) -> None:
+    """Those that tuning may force: with few rows B comes through the rings; columns are divided unevenly."""
+    a, b = operands(45, 20, 1088, device)
+    C.force_prenorm_plan(rows, cols, cluster)
+    try:
+        d, squares = call(a, b, None)
+    finally:
+        C.force_prenorm_plan(0, 0, 0)
+    d_wanted, squares_wanted = wanted(a, b)
+    assert difference(d, d_wanted) < 1e-12
+    assert difference(squares, squares_wanted) < 1e-12
+
+
+@pytest.mark.sampled(2)
+@pytest.mark.parametrize("target", ["sm_80", "sm_90a", "sm_100a", "sm_120"])
+@pytest.mark.parametrize("n", [24, 32])
+def test_nothing_spills(target, n) -> None:
+    with jit.record(target) as recording:
+        for m in (13, 40, 137, 300, 4096):
+            a, b = jit.placeholder(m, 7168, dtype=torch.bfloat16), jit.placeholder(n, 7168, dtype=torch.float32)
+            d, squares = jit.placeholder(m, n, dtype=torch.float32), jit.placeholder(m, dtype=torch.float32)
+            deep_gemm.tf32_hc_prenorm_gemm(a, b, d, squares)
+    found = compile_all([kernel.text for kernel in recording.kernels], target)
+    assert [result for result in found if not result.is_clean] == []
 
 
 @pytest.mark.parametrize("device", ONE_OF_EACH_ARCH, indirect=True)

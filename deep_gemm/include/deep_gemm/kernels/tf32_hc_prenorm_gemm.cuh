@@ -25,7 +25,9 @@ DG_DEVICE void split_tf32(float value, uint32_t& high, uint32_t& low) {
 }
 
 /// A warp's way through its chunks of K. Lane l copies 16 bytes of rows l / 4 and up, and reads what it copied itself:
-/// of 32 of K it has 8 of each row, which are the same 8 that it has of B's rows.
+/// of 32 of K it has 8 of each row, which are the same 8 that it has of B's rows. With few rows both operands come
+/// through the ring: B is then as much of what is read, and K as long as the stages that are under way wait for memory
+/// once.
 template <PrenormConfig c>
 class PrenormWarp {
 public:
@@ -36,17 +38,23 @@ public:
     DG_DEVICE void run(int32_t first, int32_t last, int32_t step) {
 #pragma unroll
         for (int32_t stage = 0; stage < c.stages - 1; ++stage) copy(first + stage * step, last, stage);
-        float next[kColTiles][8];
-        load_b(next, first, last);
+        float b[kColTiles][8];
+        if constexpr (!c.b_in_ring) load_b(b, first, last);
         int32_t stage = 0;
 #pragma unroll 1
         for (int32_t chunk = first; chunk < last; chunk += step) {
             const int32_t free = stage == 0 ? c.stages - 1 : stage - 1;
             copy(chunk + (c.stages - 1) * step, last, free);
             uint32_t high[kColTiles][4], low[kColTiles][4];
-            split(next, high, low);
-            load_b(next, chunk + step, last);
+            if constexpr (!c.b_in_ring) {
+                split(b, high, low);
+                load_b(b, chunk + step, last);
+            }
             ptx::wait_copies<c.stages - 1>();
+            if constexpr (c.b_in_ring) {
+                read_b(b, stage);
+                split(b, high, low);
+            }
             multiply(stage, high, low);
             stage = stage + 1 == c.stages ? 0 : stage + 1;
         }
@@ -84,7 +92,31 @@ private:
             ptx::copy_async_x16(ring_ + stage * c.stage_bytes() + i * 512,
                                 given ? source + row * p_.a_stride_bytes : p_.a, given ? 16 : 0);
         }
+        if constexpr (c.b_in_ring) copy_b(chunk, last, ring_ + stage * c.stage_bytes() + c.a_bytes());
         ptx::commit_copies();
+    }
+
+    /// Four of K each for both halves of a lane's 8.
+    DG_DEVICE void copy_b(int32_t chunk, int32_t last, uint32_t to) const {
+#pragma unroll
+        for (int32_t col = 0; col < kColTiles; ++col) {
+            const int32_t n = first_col_ + col * 8 + lane_ / 4;
+            const bool given = chunk < last && n < p_.n;
+            const float* const row = given ? p_.b + n * p_.b_stride + chunk * kPrenormChunkK + lane_ % 4 * 8 : p_.b;
+#pragma unroll
+            for (int32_t i = 0; i < 2; ++i)
+                ptx::copy_async_x16(to + (col * 2 + i) * 512, given ? row + i * 4 : row, given ? 16 : 0);
+        }
+    }
+
+    DG_DEVICE void read_b(float (&values)[kColTiles][8], int32_t stage) const {
+        const uint32_t from = ring_ + stage * c.stage_bytes() + c.a_bytes();
+#pragma unroll
+        for (int32_t i = 0; i < kColTiles * 2; ++i) {
+            const float4 four = ptx::load_shared_x4(from + i * 512);
+            float* const of = values[i / 2] + i % 2 * 4;
+            of[0] = four.x, of[1] = four.y, of[2] = four.z, of[3] = four.w;
+        }
     }
 
     DG_DEVICE void load_b(float (&values)[kColTiles][8], int32_t chunk, int32_t last) const {

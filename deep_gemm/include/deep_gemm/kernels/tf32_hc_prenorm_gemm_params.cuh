@@ -14,13 +14,15 @@ inline constexpr int32_t kPrenormChunkK = 32;  // of a warp at once
 inline constexpr int32_t kPrenormMaxCols = 32, kPrenormMaxN = 128;
 
 struct PrenormConfig {
-    int32_t rows = 16;    // of a CTA
-    int32_t cols = 8;     // a multiple of 8: N, or as many of it as a CTA has registers for
-    int32_t cluster = 1;  // CTAs that divide K among themselves
-    int32_t stages = 2;   // of a warp's ring
+    int32_t rows = 16;       // of a CTA
+    int32_t cols = 8;        // a multiple of 8: N, or as many of it as a CTA has registers for
+    int32_t cluster = 1;     // CTAs that divide K among themselves
+    int32_t stages = 2;      // of a warp's ring
+    bool b_in_ring = false;  // else threads load a chunk of B ahead into registers
 
     constexpr bool operator==(const PrenormConfig&) const = default;
-    constexpr int32_t stage_bytes() const { return rows * kPrenormChunkK * 2; }
+    constexpr int32_t a_bytes() const { return rows * kPrenormChunkK * 2; }  // of a stage
+    constexpr int32_t stage_bytes() const { return a_bytes() + (b_in_ring ? cols * kPrenormChunkK * 4 : 0); }
     constexpr int32_t ring_bytes() const { return kPrenormWarps * stages * stage_bytes(); }
     constexpr int32_t sum_stride() const { return cols + 1; }  // FP32 of a row's sums, the squares' last
     constexpr int32_t sums_bytes() const { return kPrenormWarps * rows * sum_stride() * 4; }
