@@ -36,6 +36,8 @@ PACKED = {
     "e2m1x": ("FP4", "fp4"),
     "e2m1r": ("FP4", "fp4"),
     "e4m3p": ("E4M3", "fp8"),
+    "s8b": ("int8", "int8"),
+    "u8": ("int8 with zero points", "int8"),
 }
 SPECIAL = {("e2m1r", "e4m3"): "`fp8_fp4_gemm`", ("e2m1r", "e2m1r"): "`fp4_gemm`"}
 OUTPUTS = {"bf16": "BF16", "fp16": "FP16", "fp32": "FP32", "s32": "INT32"}

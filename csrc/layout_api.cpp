@@ -157,7 +157,8 @@ void pack_codes(const TensorView& values, const TensorView& codes, const TensorV
     require_device(codes, "codes", id, "values"), require_device(found, "found", id, "values");
     require_type(values.dtype().bits == 8 && codes.dtype().bits == 8 && is_int32(found.dtype()),
                  "values and codes must have one-byte elements, and found must be int32");
-    require(element >= 0 && element < kElementCount && (smallest == 0 || smallest == -8) &&
+    require(element >= 0 && element < kElementCount &&
+                (smallest == 0 || smallest == -unsigned_offset(static_cast<Element>(element))) &&
                 !(pairs && bits(static_cast<Element>(element)) != 4),
             "unknown kind of weights");
     const Matrix from = matrix_of(values, "values", true, pairs ? "[G, N, K / 2]" : "[G, N, K]");

@@ -80,6 +80,8 @@ _PACKED = {
     ("int4", "uint4"): "int4",
     ("bf16", "int4"): "bf16_int4",
     ("bf16", "uint4"): "bf16_int4",
+    ("bf16", "int8"): "bf16_int8",
+    ("bf16", "uint8"): "bf16_int8",
     ("bf16", "e2m1"): "bf16_fp4",
     ("bf16", "e4m3"): "bf16_fp8",
 }

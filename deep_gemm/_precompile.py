@@ -24,6 +24,7 @@ _WEIGHTS = {
     "bf16_int4": ("int4", "bf16"),
     "bf16_fp4": ("e2m1", "bf16"),
     "bf16_fp8": ("e4m3", "bf16"),
+    "bf16_int8": ("int8", "bf16"),
 }
 _GROUP_SIZES = {
     "fp8_int4": 128,
@@ -33,6 +34,7 @@ _GROUP_SIZES = {
     "bf16_int4": 128,
     "bf16_fp4": 32,
     "bf16_fp8": 128,
+    "bf16_int8": 128,
     "fp4": 32,
 }
 _TAKE_STEPS = ("fp8", "bf16", "fp16", "fp4", "fp8_fp4")
@@ -188,8 +190,8 @@ def precompile(
     Args:
         weights: shapes (N, K).
         product: what the functions' names begin with: 'fp8', 'bf16', 'fp16', 'int8', 'fp8_int4', 'int8_int4', 'int4',
-            'fp8_fp4' (with FP4 weights), 'fp4' (FP4 operands), 'bf16_int4', 'bf16_fp4' or 'bf16_fp8' (with BF16
-            activations).
+            'fp8_fp4' (with FP4 weights), 'fp4' (FP4 operands), 'bf16_int4', 'bf16_int8', 'bf16_fp4' or 'bf16_fp8' (with
+            BF16 activations).
         grouping: 'dense', 'contiguous', 'psum' or 'masked'.
         experts: how many, of a grouping.
         max_m: the most rows of a call; of masked experts, the rows that each has room for.

@@ -16,7 +16,7 @@ from .layout import get_tma_aligned_size
 from .utils.math import ceil_div
 from .weights import PackedWeights
 from .weights.blank import blank_weights
-from .weights.packings import FOLDED, ROWS, WITH_ZEROS, packing_of
+from .weights.packings import FOLDED, ROWS, packing_of
 
 if TYPE_CHECKING:
     from ._precompile import Calls
@@ -214,9 +214,9 @@ class RecordedCalls:
             if self._gran_k("a") != _BLOCK:
                 self.how["recipe_a"] = (1, self._gran_k("a"))
             return blank_weights(shape, element, activations, group_size, ROWS)
-        order = WITH_ZEROS if calls.zero_points else packing.orders[-1 if calls.minus_eight else 0]
+        order = packing.zeros_order if calls.zero_points else packing.orders[-1 if calls.minus_eight else 0]
         if packing.folds_exponents and not calls.far_exponents:
             order = FOLDED
         converted = group_size is not None and group_size <= packing.converted_group and not calls.far_exponents
-        element = "uint4" if calls.zero_points else element
+        element = f"u{element}" if calls.zero_points else element
         return blank_weights(shape, element, activations, group_size, order, second_scales=converted)

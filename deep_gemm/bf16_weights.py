@@ -19,15 +19,19 @@ __all__ = [
     "bf16_fp4_gemm_nt",
     "bf16_fp8_gemm_nt",
     "bf16_int4_gemm_nt",
+    "bf16_int8_gemm_nt",
     "m_grouped_bf16_fp4_gemm_nt_contiguous",
     "m_grouped_bf16_fp4_gemm_nt_masked",
     "m_grouped_bf16_fp8_gemm_nt_contiguous",
     "m_grouped_bf16_fp8_gemm_nt_masked",
     "m_grouped_bf16_int4_gemm_nt_contiguous",
     "m_grouped_bf16_int4_gemm_nt_masked",
+    "m_grouped_bf16_int8_gemm_nt_contiguous",
+    "m_grouped_bf16_int8_gemm_nt_masked",
 ]
 
 _TAKES_INT4 = AcceptedWeights("bf16", ("int4", "uint4"))
+_TAKES_INT8 = AcceptedWeights("bf16", ("int8", "uint8"))
 _TAKES_FP4 = AcceptedWeights("bf16", ("e2m1",))
 _TAKES_FP8 = AcceptedWeights("bf16", ("e4m3",))
 
@@ -119,6 +123,64 @@ def m_grouped_bf16_int4_gemm_nt_masked(
         as `bf16_int4_gemm_nt`.
     """
     run_masked(a, w, d, masked_m, expected_m, compiled_dims, _TAKES_INT4, bias)
+
+
+@product()
+def bf16_int8_gemm_nt(
+    a: torch.Tensor,
+    w: PackedWeights,
+    d: Output,
+    c: torch.Tensor | None = None,
+    compiled_dims: str = "nk",
+    *,
+    bias: torch.Tensor | None = None,
+) -> None:
+    """BF16 or FP16 activations, weights of 8 bits (W8A16): `d[m, n] = c[m, n] + sum_k a[m, k] w[n, k] + bias[n]`.
+
+    Values, less their zero points, are exact in the tensor cores; the sums of each group of K, of up to 128, are scaled
+    in FP32.
+
+    Args:
+        a, d, c, compiled_dims, bias: as for `bf16_int4_gemm_nt`.
+        w: int8 or uint8 `[N, K]`, packed for 'bf16' activations, groups of any size, with zero points or without.
+
+    Raises:
+        as `bf16_int4_gemm_nt`.
+    """
+    run(a, w, d, c, bias, compiled_dims, _TAKES_INT8)
+
+
+@product()
+def m_grouped_bf16_int8_gemm_nt_contiguous(
+    a: torch.Tensor,
+    w: PackedWeights,
+    d: Output,
+    grouped_layout: torch.Tensor,
+    compiled_dims: str = "nk",
+    use_psum_layout: bool = False,
+    ensure_zero_padding: bool = True,
+    expected_m_for_psum_layout: int | None = None,
+    *,
+    bias: torch.Tensor | None = None,
+) -> None:
+    """`bf16_int8_gemm_nt` of experts, as `m_grouped_bf16_int4_gemm_nt_contiguous`."""
+    rows = use_psum_layout, ensure_zero_padding, expected_m_for_psum_layout
+    run_contiguous(a, w, d, grouped_layout, compiled_dims, rows, _TAKES_INT8, bias)
+
+
+@product()
+def m_grouped_bf16_int8_gemm_nt_masked(
+    a: torch.Tensor,
+    w: PackedWeights,
+    d: Output,
+    masked_m: torch.Tensor,
+    expected_m: int,
+    compiled_dims: str = "nk",
+    *,
+    bias: torch.Tensor | None = None,
+) -> None:
+    """`bf16_int8_gemm_nt` of experts, as `m_grouped_bf16_int4_gemm_nt_masked`."""
+    run_masked(a, w, d, masked_m, expected_m, compiled_dims, _TAKES_INT8, bias)
 
 
 @product()

@@ -38,7 +38,7 @@ class Groups:
         """The smallest and the largest unsigned code of each row and group."""
         parts = []
         for first, last in code.row_chunks(self.n, self.k):
-            codes = self.in_groups(matrix.read(first, last).to(torch.int8) - packing.smallest)
+            codes = self.in_groups(matrix.read(first, last).to(torch.int16) - packing.smallest)
             parts.append(torch.stack(torch.aminmax(codes, dim=2)))
         smallest, largest = torch.cat(parts, 1)
         return smallest, largest

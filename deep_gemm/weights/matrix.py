@@ -62,6 +62,12 @@ def experts_of(name: str, tensors: Tensors, is_stack: bool, count: int | None = 
     return experts
 
 
+def _dtypes(element: str, packed: bool) -> tuple[torch.dtype, ...]:
+    if element == "uint8":
+        return (torch.uint8,)
+    return (torch.int8,) if element == "int8" or (element == "int4" and not packed) else (torch.int8, torch.uint8)
+
+
 def matrix_of(
     values: torch.Tensor,
     scales: torch.Tensor,
@@ -75,8 +81,9 @@ def matrix_of(
     if element == "e4m3":
         if values.dtype != torch.float8_e4m3fn:
             raise TypeError(f"values of 'e4m3' must be torch.float8_e4m3fn, got {values.dtype}")
-    elif values.dtype != torch.int8 and not (values.dtype == torch.uint8 and (packed or element != "int4")):
-        raise TypeError(f"values of {element!r} must be torch.int8, got {values.dtype}")
+    elif values.dtype not in _dtypes(element, packed):
+        wanted = " or ".join(str(dtype) for dtype in _dtypes(element, packed))
+        raise TypeError(f"values of {element!r} must be {wanted}, got {values.dtype}")
     for name, tensor in (("scales", scales), ("zeros", zeros), ("second_scales", second_scales)):
         if tensor is not None and tensor.device != values.device:
             raise ValueError(f"{name} must be on {values.device}, where the values are, but are on {tensor.device}")

@@ -18,7 +18,7 @@ from .matrix import (
     stored_permutations,
 )
 from .packed import PackedWeights
-from .packings import FOLDED, K_BLOCK, ROWS, SMALLEST_GROUP, TWO_LEVELS, WITH_ZEROS, Packing, packing_of
+from .packings import FOLDED, K_BLOCK, ROWS, SMALLEST_GROUP, TWO_LEVELS, Packing, packing_of
 from .rows import are_multiplied_on, pack_rows
 from .stored_scales import all_scales, conversion_scales, folded_scales, without_scale
 from .write_codes import write_codes
@@ -48,14 +48,15 @@ def pack_weights(
 
     Args:
         values: the q: int8 `[N, K]` or `[G, N, K]`, -8..7 for 'int4', 0..15 for 'uint4' and codes 0..15 for 'e2m1'
-            (both also uint8), or float8_e4m3fn for 'e4m3'; or a sequence of `[N, K]`, one for each expert. Any N and K.
+            (both also uint8), any for 'int8'; uint8 for 'uint8', float8_e4m3fn for 'e4m3'; or a sequence of `[N, K]`,
+            one for each expert. Any N and K.
         scales: `[N, ceil(K / group_size)]`, or `[N]` where `group_size` is None; with G in front, or a sequence, as
             `values`. Finite: FP32, BF16, FP16 or E4M3, or UE8M0 (`float8_e8m0fnu`, or uint8 exponents); int8 with
             `second_scales` beside 'int8' activations. Powers of two of 'e2m1' for 'fp8' on Blackwell.
-        zeros: int32, int8 or uint8, shaped as `scales`; 'uint4' needs them. Between -128 and 255, and such that
-            q - zero is within -16..16 for 'fp8', -240..240 for 'bf16', and, times an integer scale, within -128..127
-            for 'int8'.
-        element: 'int4', 'uint4', 'e2m1' or 'e4m3'.
+        zeros: int32, int8 or uint8, shaped as `scales`; 'uint4' and 'uint8' need them. Of 8 bits, values that q may
+            have; of 4 bits between -128 and 255, and such that q - zero is within -16..16 for 'fp8', -240..240 for
+            'bf16', and, times an integer scale, within -128..127 for 'int8'.
+        element: 'int4', 'uint4', 'e2m1', and for 'bf16' activations 'int8', 'uint8' or 'e4m3'.
         activations: 'int8', 'int4', 'fp8' or 'bf16' (BF16 or FP16): what kind of activations will be multiplied.
         group_size: the K that shares a scale: 32, 64, or a larger multiple of 32; 16 of 'e2m1' with 'bf16' (NVFP4).
             K's last group may be a part of one: there are `ceil(K / group_size)`. None: all of K.
@@ -72,10 +73,10 @@ def pack_weights(
     packing_of(element, activations)
     if element in ("e2m1", "e4m3") and zeros is not None:
         raise ValueError(f"weights of {element!r} have no zeros")
-    if element == "e4m3" and packed:
-        raise ValueError("values of 'e4m3' are a byte each: packed must be False")
-    if element == "uint4" and zeros is None:
-        raise ValueError("weights of 'uint4' need zeros: the value is scale * (q - zero)")
+    if element in ("e4m3", "int8", "uint8") and packed:
+        raise ValueError(f"values of {element!r} are a byte each: packed must be False")
+    if element in ("uint4", "uint8") and zeros is None:
+        raise ValueError(f"weights of {element!r} need zeros: the value is scale * (q - zero)")
     is_stack = is_stack_of(values)
     all_values = experts_of("values", values, is_stack)
     all_scales = experts_of("scales", scales, is_stack, len(all_values))
@@ -133,7 +134,7 @@ def pack_matrices(
         matrices = [without_scale(matrix, groups) for matrix in matrices]
     codes = _empty_blocks(matrices, packing)
     steps = None if packing.converted_group > 0 else steps_of_matrices(matrices, groups, packing)
-    order = write_codes(codes, matrices, packing, element, packing.orders if steps is None else (WITH_ZEROS,))
+    order = write_codes(codes, matrices, packing, element, packing.orders if steps is None else (packing.zeros_order,))
     folded = folded_scales(codes, matrices, groups) if packing.folds_exponents else None
     if folded is not None:
         order = write_codes(codes, matrices, packing, element, (FOLDED,))

@@ -12,7 +12,7 @@ import torch
 from . import codes as code
 from . import parts
 from .packed_tensors import PLAIN, TENSORS, VERSION, PackedTensors
-from .packings import FOLDED, TWO_LEVELS, WITH_ZEROS, packing_of
+from .packings import FOLDED, TWO_LEVELS, packing_of
 from .unpack import sums_of, weights_of
 
 _VERSION_OF_FLAGS = 2
@@ -42,7 +42,7 @@ class PackedWeights(PackedTensors):
         second_scales: float32 `[G, N]`, rounded up likewise, or None: what sums are multiplied by where `scales` are
             words.
         shape: `(N, K)` or `(G, N, K)`.
-        element: of the values as they were given: 'int4', 'uint4', 'e2m1' or 'e4m3'.
+        element: of the values as they were given: 'int4', 'uint4', 'int8', 'uint8', 'e2m1' or 'e4m3'.
         group_size: the K that shares a scale, and a zero point; None where all of it does.
         activations: what kind of activations the weights are packed for: 'int8', 'int4', 'fp8' or 'bf16' (BF16
             and FP16).
@@ -217,7 +217,7 @@ def _order_of_flags(metadata: Mapping[str, Any]) -> str:
     """Of metadata that have three flags instead."""
     if metadata["folds_exponents"]:
         return FOLDED
+    packing = packing_of(metadata["element"], metadata["activations"])
     if "zeros" in metadata["tensors"]:
-        return TWO_LEVELS if metadata["two_levels"] else WITH_ZEROS
-    orders = packing_of(metadata["element"], metadata["activations"]).orders
-    return orders[-1 if metadata["holds_minus_eight"] else 0]
+        return TWO_LEVELS if metadata["two_levels"] else packing.zeros_order
+    return packing.orders[-1 if metadata["holds_minus_eight"] else 0]

@@ -10,7 +10,7 @@ import torch
 
 from . import codes as code
 from .conversion_scales import SCALES_A_WORD
-from .packings import FOLDED, K_BLOCK, ROWS, SMALLEST_GROUP, TWO_LEVELS, WITH_ZEROS, Packing, packing_of
+from .packings import FOLDED, K_BLOCK, ROWS, SMALLEST_GROUP, TWO_LEVELS, Packing, packing_of
 from .rows import row_bytes
 
 VERSION = 3
@@ -83,7 +83,7 @@ class PackedTensors:
     @property
     def needs_zeros(self) -> bool:
         """Whether some weight has a zero point, which products subtract, or an integer scale."""
-        return self.order in (WITH_ZEROS, TWO_LEVELS)
+        return self.order in (self.packing.zeros_order, TWO_LEVELS)
 
     @property
     def holds_minus_eight(self) -> bool:

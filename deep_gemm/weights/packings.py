@@ -19,12 +19,14 @@ _E2M1: Places = ((6, 7, 8, 15), (3, 4, 5, 12), (0, 1, 2, 9), (11, 13, 14, 10))
 _E4M3: Places = ((4, 5, 6, 7, 8, 9, 10, 15), (0, 1, 2, 3, 12, 13, 14, 11))
 _NIBBLES: Places = ((0, 1, 2, 3), (4, 5, 6, 7), (8, 9, 10, 11), (12, 13, 14, 15))
 
-# Orders beside those of `Packing.orders`: with zero points; the same where groups have integer scales within others;
-# with folded exponents; and rows of codes, as Blackwell multiplies them (rows.py). Before a comma stands what kernels
-# multiply, as the runtime's element table names it.
-WITH_ZEROS, TWO_LEVELS, FOLDED, ROWS = "u4", "u4, two levels", "e2m1x", "e2m1r"
+_BYTES: Places = ((0, 1, 2, 3, 4, 5, 6, 7), (8, 9, 10, 11, 12, 13, 14, 15))
 
-ELEMENTS = ("int4", "uint4", "e2m1", "int8", "e4m3")
+# Orders beside those of `Packing.orders` and `Packing.zeros_order`: of groups with integer scales within others; with
+# folded exponents; and rows of codes, as Blackwell multiplies them (rows.py). Before a comma stands what kernels
+# multiply, as the runtime's element table names it.
+TWO_LEVELS, FOLDED, ROWS = "u4, two levels", "e2m1x", "e2m1r"
+
+ELEMENTS = ("int4", "uint4", "e2m1", "int8", "uint8", "e4m3")
 ACTIVATIONS = ("int8", "int4", "fp8", "bf16")
 # By their names in the runtime's element table.
 ELEMENT_NUMBERS = {name: number for number, name in enumerate(C.element_names().split())}
@@ -60,13 +62,25 @@ class Packing:
     # Stored with `places` is the code and this.
     added: int = 0
     smallest_group: int = SMALLEST_GROUP
+    # How codes lie from which zero points are subtracted.
+    zeros_order: str = "u4"
     # Scales of groups up to this may be multiplied into weights when they are converted (conversion_scales.py).
     converted_group: int = 0
 
     @property
+    def middle(self) -> int:
+        """The zero point of unsigned codes that the conversion of signed ones subtracts."""
+        return self.offset - self.smallest
+
+    @property
+    def largest_code(self) -> int:
+        """Of unsigned codes, the smallest of which is 0."""
+        return self.largest - self.smallest
+
+    @property
     def every_order(self) -> tuple[str, ...]:
         others = {
-            WITH_ZEROS: self.zeros_factor,
+            self.zeros_order: self.zeros_factor,
             TWO_LEVELS: self.two_levels,
             FOLDED: self.folds_exponents,
             ROWS: self.in_rows,
@@ -82,7 +96,7 @@ class Packing:
         """What scales of codes in this order are multiplied by."""
         if order == ROWS:
             return 1.0
-        if order not in (WITH_ZEROS, TWO_LEVELS):
+        if order not in (self.zeros_order, TWO_LEVELS):
             return self.scale_factor
         assert self.zeros_factor is not None
         return self.zeros_factor
@@ -105,6 +119,12 @@ _PACKINGS = {
     ("uint4", "bf16"): Packing(0, 15, 8, 512.0, ("s4b",), 512.0, False, None, places=_NIBBLES, added=8),
     ("e2m1", "bf16"): Packing(
         0, 15, 0, 1.0, ("e2m1",), None, False, None, places=_E2M1, smallest_group=16, converted_group=32
+    ),
+    ("int8", "bf16"): Packing(
+        -128, 127, 0, 512.0, ("s8b",), 512.0, False, None, places=_BYTES, added=128, zeros_order="u8"
+    ),
+    ("uint8", "bf16"): Packing(
+        0, 255, 128, 512.0, ("s8b",), 512.0, False, None, places=_BYTES, added=128, zeros_order="u8"
     ),
     ("e4m3", "bf16"): Packing(0, 255, 0, 256.0, ("e4m3p",), None, False, None, places=_E4M3),
 }

@@ -131,9 +131,9 @@ def write_expert(w: PackedTensors, index: int, one: PackedTensors) -> None:
 
 
 def _no_zeros(w: PackedTensors) -> torch.Tensor:
-    """Words for signed codes that are 8 more than their values."""
+    """Words for signed codes, of which what they are more than their values is subtracted."""
     factor = torch.ones((), dtype=torch.int32)
-    return Steps(factor, 8 * factor).words(w.activations)
+    return Steps(factor, w.packing.middle * factor).words(w.activations)
 
 
 def _expert(w: PackedTensors, index: int) -> int:

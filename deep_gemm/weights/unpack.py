@@ -39,7 +39,7 @@ def integers_of(w: PackedTensors, expert: int, first: int, last: int) -> torch.T
     if w.zeros is not None:
         steps = steps_of(w.zeros[expert, :, first:last], w.activations)
         factors, offsets = (_spread(w, groups, w.zero_group) for groups in (steps.factors, steps.offsets))
-        values = (values & 15) * factors - offsets
+        values = (values & w.packing.largest_code) * factors - offsets
     return values
 
 

@@ -10,7 +10,7 @@ from .._extension import C
 from ..utils.math import align
 from . import codes as code
 from .matrix import Matrix
-from .packings import ELEMENT_NUMBERS, FOLDED, K_BLOCK, WITH_ZEROS, Packing
+from .packings import ELEMENT_NUMBERS, FOLDED, K_BLOCK, Packing
 from .words import to_words
 
 _OUT_OF_RANGE, _MINUS_EIGHT = 1, 2  # bits of what packing finds, as csrc/api/prepare/pack_weights.hpp has them
@@ -82,7 +82,7 @@ def _ordered(values: torch.Tensor, packing: Packing, order: str) -> torch.Tensor
     if packing.places is not None:
         return to_words((values + packing.added).view(torch.uint8), packing.places)
     blocks = code.to_blocks(values)
-    if order == WITH_ZEROS:
+    if order == packing.zeros_order:
         return blocks ^ code.UNSIGNED
     in_order = {"s4m": code.to_sign_magnitude, FOLDED: code.to_lookup}
     return in_order[order](blocks) if order in in_order else blocks

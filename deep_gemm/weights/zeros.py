@@ -1,10 +1,11 @@
-"""What is subtracted from unsigned codes of four bits in a kernel's registers: a word for each row and group of K.
+"""What is subtracted from unsigned codes in a kernel's registers: a word for each row and group of K.
 
-A weight is the scale times an integer, which is made of the code (the value less its element's smallest one, 0..15):
+A weight is the scale times an integer, which is made of the code (the value less its element's smallest one, 0..15, or
+0..255 for 'bf16'):
 
-    for integers  factor * code - offset, within -128..127    the word is factor << 16 | (128 - offset & 0xffff)
-    for 'fp8'     code - offset, within -16..16               four times the offset, each in a signed byte
-    for 'bf16'    code - offset, within -240..240             -offset times 2^-9, as BF16 below and as FP16 above
+    for integers  factor * code - offset, within -128..127      the word is factor << 16 | (128 - offset & 0xffff)
+    for 'fp8'     code - offset, within -16..16                 four times the offset, each in a signed byte
+    for 'bf16'    code - offset, within -240..240 or -255..255  -offset times 2^-9, as BF16 below and as FP16 above
 
 The factor is 1 but where there are two levels of scales; the offset is factor times the zero point of codes.
 """
@@ -36,7 +37,7 @@ class Steps:
     offsets: torch.Tensor
 
     def check(self, smallest: torch.Tensor, largest: torch.Tensor, activations: str) -> None:
-        """Refuses integers that kernels cannot multiply, given each group's extreme codes."""
+        """Refuses integers that kernels cannot multiply, given each group's extreme codes of four bits."""
         low, high = _LIMITS[activations]
         for codes in (smallest, largest):
             integers = codes.to(torch.int32) * self.factors - self.offsets
@@ -76,8 +77,7 @@ def steps_of(words: torch.Tensor, activations: str) -> Steps:
 def steps_of_matrices(matrices: Sequence[Matrix], groups: Groups, packing: Packing) -> list[Steps] | None:
     """What kernels do to unsigned codes; None where that is what they do to signed ones."""
     found = [_steps_of(matrix, groups, packing) for matrix in matrices]
-    middle = packing.offset - packing.smallest
-    if matrices[0].second_scales is None and all(bool((steps.offsets == middle).all()) for steps in found):
+    if matrices[0].second_scales is None and all(bool((steps.offsets == packing.middle).all()) for steps in found):
         return None
     return found
 
@@ -94,8 +94,9 @@ def _steps_of(matrix: Matrix, groups: Groups, packing: Packing) -> Steps:
     if matrix.zeros.dtype not in (torch.int32, torch.int8, torch.uint8):
         raise TypeError(f"zeros must be torch.int32, torch.int8 or torch.uint8, got {matrix.zeros.dtype}")
     zeros = groups.checked("zeros", matrix.zeros).to(torch.int32)
-    if bool(((zeros < _SMALLEST_ZERO) | (zeros > _LARGEST_ZERO)).any()):
-        raise ValueError(f"zeros must lie within {_SMALLEST_ZERO}..{_LARGEST_ZERO}")
+    low, high = (packing.smallest, packing.largest) if _has_bytes(packing) else (_SMALLEST_ZERO, _LARGEST_ZERO)
+    if bool(((zeros < low) | (zeros > high)).any()):
+        raise ValueError(f"zeros must lie within {low}..{high}, got {int(zeros.min())} to {int(zeros.max())}")
     return Steps(factors, factors * (zeros - packing.smallest))
 
 
@@ -108,9 +109,15 @@ def stored_words(
         smallest, largest = groups.extreme_codes(matrix, packing)
         if matrix.scaled_zeros is not None:
             steps = steps.unwrapped(smallest)
-        steps.check(smallest, largest, activations)
+        if not _has_bytes(packing):
+            steps.check(smallest, largest, activations)
         stored.append(groups.stored(steps.words(activations)))
     return torch.stack(stored)
+
+
+def _has_bytes(packing: Packing) -> bool:
+    """Codes of eight bits less a zero point that is one of them: BF16 holds all such differences."""
+    return packing.largest_code == 255
 
 
 def _bits(halves: torch.Tensor) -> torch.Tensor:

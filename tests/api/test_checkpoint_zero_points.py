@@ -12,6 +12,7 @@ from deep_gemm import weights_from_checkpoint
 CODES, SCALES = random((16, 128), 0, 15, 0), scales_of((16, 4), torch.float16)
 ZEROS = random((16, 4), 0, 15, 2)
 EIGHTS = torch.full((16, 4), 8)
+BYTES, ZERO_BYTES = random((16, 128), 0, 255, 3), random((16, 4), 1, 255, 4)
 WITH_ZERO = torch.tensor([0, 8, 8, 8, 8, 8, 8, 8]).repeat(2).view(16, 1).expand(16, 4)
 GPTQMODEL = {"meta": {"quantizer": ["optimum:1.24.0", "gptqmodel:2.2.0"]}}
 
@@ -106,3 +107,36 @@ def test_a_layer_has_keys_of_its_own() -> None:
         weights_from_checkpoint(
             "gptq", tensors, activations="fp8", config={"dynamic": {"-:model": {}}}, prefix="model.q."
         )
+
+
+def of_bytes(tensors, **config) -> torch.Tensor:
+    w = weights_from_checkpoint("gptq", tensors, activations="bf16", config=config)
+    assert w.element == "uint8"
+    return w.dequantize()
+
+
+@pytest.mark.parametrize("config", [{"bits": 8}, {}], ids=["said", "told by the words of zero points"])
+@pytest.mark.parametrize("writer", ["gptqmodel", "nibbles", "v2"])
+def test_eight_bits_are_read_exactly(writer, config) -> None:
+    version = {"checkpoint_format": "gptq_v2" if writer == "v2" else "gptq"}
+    tensors = checkpoints.gptq(BYTES, SCALES, ZERO_BYTES, writer, bits=8)
+    assert torch.equal(of_bytes(tensors, **config, **version), exactly(BYTES, SCALES, ZERO_BYTES))
+
+
+def test_zero_points_of_eight_bits_that_are_0_borrow_from_the_next_in_words_of_gptqmodel() -> None:
+    zeros = ZERO_BYTES.clone()
+    zeros[::4] = 0
+    with pytest.raises(ValueError, match="qzeros hold 255 where writers differ"):
+        of_bytes(checkpoints.gptq(BYTES, SCALES, zeros, "nibbles", bits=8))
+    tensors = checkpoints.gptq(BYTES, SCALES, zeros, "gptqmodel", bits=8)
+    assert torch.equal(of_bytes(tensors, **GPTQMODEL), exactly(BYTES, SCALES, zeros))
+
+
+def test_symmetric_eight_bits_have_no_zero_points_to_subtract() -> None:
+    zeros = torch.full((16, 4), 128)
+    tensors = checkpoints.gptq(BYTES, SCALES, zeros, bits=8)
+    assert torch.equal(of_bytes(tensors, sym=True), exactly(BYTES, SCALES, zeros))
+    w = weights_from_checkpoint("gptq", tensors, activations="bf16", config={"sym": True, "bits": 8})
+    assert not w.needs_zeros
+    with pytest.raises(ValueError, match="qzeros must hold the zero point 128 throughout, as config's sym says"):
+        of_bytes(checkpoints.gptq(BYTES, SCALES, ZERO_BYTES, bits=8), sym=True)

@@ -1,11 +1,11 @@
-"""weights_from_checkpoint of floats, and of integers that have no kernel: codes and scales are read to the bit."""
+"""weights_from_checkpoint of floats and of integers of 8 bits: codes and scales are read to the bit."""
 
 from __future__ import annotations
 
 import checkpoints
 import pytest
 import torch
-from checkpoint_inputs import PREFIX, random, scales_of
+from checkpoint_inputs import PREFIX, dequantised, random, scales_of
 
 from deep_gemm import weights_from_checkpoint
 from deep_gemm.utils import cast_back_from_fp4, per_token_cast_to_fp4
@@ -88,3 +88,5 @@ def test_eight_bits_of_compressed_tensors_are_read_exactly(through_file) -> None
         assert torch.equal(read_whole(read), values)
         with pytest.raises(NotImplementedError, match="int8 for int8 activations are not served yet"):
             weights_from_checkpoint("compressed-tensors", tensors, activations="int8", config=config, prefix=PREFIX)
+        w = weights_from_checkpoint("compressed-tensors", tensors, activations="bf16", config=config, prefix=PREFIX)
+        assert torch.equal(w.dequantize(), dequantised(values, scales))

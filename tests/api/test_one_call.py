@@ -54,6 +54,7 @@ FORMATS: dict[str, tuple[Any, Any]] = {
     "fp8_fp4": (fp8, lambda *g: packed("e2m1", "fp8", *g or (None,))),
     "int8_int4": (int8, lambda *g: packed("int4", "int8", *g or (None,))),
     "bf16_int4": (bf16, lambda *g: packed("int4", "bf16", *g or (None,))),
+    "bf16_int8": (bf16, lambda *g: packed("int8", "bf16", *g or (None,))),
     "bf16_fp4": (bf16, lambda *g: packed("e2m1", "bf16", *g or (None,))),
     "bf16_fp8": (bf16, lambda *g: blocks(*g, N, K)),
 }

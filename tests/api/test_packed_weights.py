@@ -184,7 +184,7 @@ def test_the_example_of_the_documents_runs(capsys) -> None:
 
 
 REFUSED = [
-    ({"element": "int5"}, ValueError, "element must be one of int4, uint4, e2m1, int8, e4m3, got 'int5'"),
+    ({"element": "int5"}, ValueError, "element must be one of int4, uint4, e2m1, int8, uint8, e4m3, got 'int5'"),
     ({"activations": "fp16"}, ValueError, "activations must be one of int8, int4, fp8, bf16, got 'fp16'"),
     ({"element": "e2m1"}, NotImplementedError, "e2m1 for int8 activations are not served yet: int4 for int8"),
     (

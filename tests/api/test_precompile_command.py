@@ -113,6 +113,7 @@ assert bool((d[..., :40, :] == k).all())
         ("bf16_int4", "int4", "bf16", 128, "masked", 2, "sm_103a"),
         ("bf16_fp4", "e2m1", "bf16", 32, "dense", 1, "sm_100f"),
         ("bf16_fp8", "e4m3", "bf16", 128, "contiguous", 2, "sm_100a"),
+        ("bf16_int8", "int8", "bf16", 128, "contiguous", 2, "sm_80"),
     ],
 )
 def test_calls_with_packed_weights_get_precompiled_kernels(

@@ -94,6 +94,8 @@ def test_each_pair_of_packed_weights_may_be_unpacked(target) -> None:
         {"fp16": 1, "u4": 1},
         {"bf16": 1, "e2m1": 1, "gran_k_b": 16, "conversion_scales": 1},
         {"bf16": 1, "e4m3p": 1},
+        {"fp16": 1, "s8b": 1},
+        {"bf16": 1, "u8": 1},
         {"s8": 1, "s4": 1, "channel_scales": 1},
         {"s8": 1, "u4": 1, "gran_k_b": 32},
     ):

@@ -104,7 +104,7 @@ def slow_loop(text: str, code: list[int]) -> str | None:
 
 def is_packed(text: str) -> bool:
     """Whether rows are weights that wgmma takes from registers."""
-    return re.search(r"Element::(s4|s4m|e2m1|u4|e2m1x|s4b|e4m3p)\b", text) is not None
+    return re.search(r"Element::(s4|s4m|e2m1|u4|e2m1x|s4b|e4m3p|s8b|u8)\b", text) is not None
 
 
 def lost_operand(text: str, code: list[int]) -> str | None:

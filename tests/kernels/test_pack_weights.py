@@ -25,15 +25,19 @@ class Kind:
     element: str  # as what they lie
     smallest: int  # that is given
     signed: bool = False
-    offset: bool = False  # 8 is subtracted
+    offset: bool = False  # half of the range is subtracted
     places: Places | None = None  # beside activations of 16 bits
 
     @property
     def bits(self) -> int:
-        return 8 if self.element == "e4m3p" else 4
+        return 8 if self.element in ("e4m3p", "s8b", "u8") else 4
+
+    @property
+    def half(self) -> int:
+        return 1 << self.bits - 1
 
 
-NIBBLES, E2M1, E4M3 = (packing_of(name, "bf16").places for name in ("int4", "e2m1", "e4m3"))
+NIBBLES, BYTES, E2M1, E4M3 = (packing_of(name, "bf16").places for name in ("int4", "int8", "e2m1", "e4m3"))
 KINDS = {
     "twos_complement": Kind("s4", -8, signed=True),
     "sign_and_magnitude": Kind("s4m", -7, signed=True),
@@ -47,6 +51,10 @@ KINDS = {
     "wide_with_zeros": Kind("u4", 0, offset=True, places=NIBBLES),
     "wide_e2m1": Kind("e2m1", 0, places=E2M1),
     "wide_e4m3": Kind("e4m3p", 0, places=E4M3),
+    "wide_bytes": Kind("s8b", -128, signed=True, places=BYTES),
+    "wide_unsigned_bytes": Kind("s8b", 0, offset=True, places=BYTES),
+    "wide_bytes_with_zeros": Kind("u8", -128, signed=True, places=BYTES),
+    "wide_unsigned_bytes_with_zeros": Kind("u8", 0, offset=True, places=BYTES),
 }
 EVERY_KIND = pytest.mark.parametrize("kind", KINDS)
 OF_FOUR_BITS = pytest.mark.parametrize("kind", [name for name, kind in KINDS.items() if kind.bits == 4])
@@ -58,7 +66,7 @@ def random_codes(name: str, shape: tuple[int, ...]) -> torch.Tensor:
     kind, generator = KINDS[name], torch.Generator().manual_seed(shape[-1])
     if kind.bits == 8:
         bits = torch.randint(0, 256, shape, generator=generator, dtype=torch.uint8)
-        return bits.masked_fill(bits & 127 == 127, 0).view(torch.int8)
+        return (bits.masked_fill(bits & 127 == 127, 0) if kind.element == "e4m3p" else bits).view(torch.int8)
     return torch.randint(kind.smallest, 8 if kind.signed else 16, shape, generator=generator, dtype=torch.int8)
 
 
@@ -67,9 +75,9 @@ def wanted(name: str, codes: torch.Tensor) -> torch.Tensor:
     kind = KINDS[name]
     rows, columns = code.padded_shape(*codes.shape[1:])
     padding = (0, columns - codes.shape[2], 0, rows - codes.shape[1])
-    lying = [torch.nn.functional.pad(one - 8 * kind.offset, padding) for one in codes]
+    lying = [torch.nn.functional.pad(one - kind.half * kind.offset, padding) for one in codes]
     if kind.places is not None:
-        added = 8 if kind.element in ("s4b", "u4") else 0
+        added = kind.half if kind.element in ("s4b", "u4", "s8b", "u8") else 0
         return torch.stack([to_words((one + added).view(torch.uint8), kind.places) for one in lying])
     orders = {"s4m": code.to_sign_magnitude, "u4": lambda blocks: blocks ^ 0x88, "e2m1x": code.to_lookup}
     blocks = torch.stack([code.to_blocks(one) for one in lying])
@@ -86,7 +94,7 @@ def packed(name: str, values: torch.Tensor, pairs: bool = False) -> tuple[torch.
     room = torch.full((size + 64,), 0xA5, dtype=torch.uint8, device=values.device)
     found = torch.zeros(1, dtype=torch.int32, device=values.device)
     codes = room[:size].view(shape)
-    smallest = -8 if kind.signed else 0
+    smallest = -kind.half if kind.signed else 0
     C.pack_codes(values, codes, found, ELEMENTS[kind.element], kind.places is not None, smallest, kind.offset, pairs)
     assert (room[size:] == 0xA5).all()
     return codes.cpu(), int(found)
@@ -117,6 +125,7 @@ def test_two_codes_a_byte_lie_as_codes_do(device, kind) -> None:
     [
         *((name, pairs) for name in ("sign_and_magnitude", "unsigned", "wide_with_zeros") for pairs in (False, True)),
         ("wide_e4m3", False),
+        ("wide_unsigned_bytes", False),
     ],
 )
 def test_sizes_that_fill_no_blocks(device, kind, pairs, shape) -> None:

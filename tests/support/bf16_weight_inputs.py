@@ -42,9 +42,17 @@ KINDS = {
     "nvfp4": Kind("fp4", "e2m1", 16, "e2m1", scales="e4m3"),
     "fp4-groups-of-32": Kind("fp4", "e2m1", 32, "e2m1"),
     "fp4-channels": Kind("fp4", "e2m1", None, "e2m1"),
+    "int8": Kind("int8", "int8", 128, "s8b"),
+    "int8-groups-of-32": Kind("int8", "int8", 32, "s8b"),
+    "int8-channels": Kind("int8", "int8", None, "s8b"),
+    "int8-zeros": Kind("int8", "uint8", 128, "u8", zeros=(0, 255)),
+    "int8-zeros-groups-of-64": Kind("int8", "uint8", 64, "u8", zeros=(0, 255)),
+    "int8-signed-zeros-groups-of-32": Kind("int8", "int8", 32, "u8", zeros=(-128, 127)),
+    "int8-zeros-channels": Kind("int8", "uint8", None, "u8", zeros=(0, 255)),
     "fp8": Kind("fp8", "e4m3", 128, "e4m3p"),
     "fp8-channels": Kind("fp8", "e4m3", None, "e4m3p"),
 }
+RANGES = {"int4": (-8, 8), "uint4": (0, 16), "int8": (-128, 128), "uint8": (0, 256)}
 E2M1 = torch.tensor([sign * value for sign in (1, -1) for value in (0.0, 0.5, 1.0, 1.5, 2.0, 3.0, 4.0, 6.0)])
 
 
@@ -67,9 +75,9 @@ def weights(kind: Kind, shape: tuple[int, ...], generator: torch.Generator):
     else:
         scales = (torch.rand(count, generator=generator) + 0.5) / 16
     zeros = None
-    if kind.element in ("int4", "uint4"):
-        low, high = (-8, 8) if kind.element == "int4" else (0, 16)
-        values = torch.randint(low, high, shape, generator=generator, dtype=torch.int8)
+    if kind.element in RANGES:
+        dtype = torch.uint8 if kind.element == "uint8" else torch.int8
+        values = torch.randint(*RANGES[kind.element], shape, generator=generator, dtype=dtype)
         decoded = values.double()
         if kind.zeros is not None:
             zeros = torch.randint(kind.zeros[0], kind.zeros[1] + 1, count, generator=generator, dtype=torch.int32)

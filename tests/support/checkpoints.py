@@ -17,24 +17,25 @@ def words(codes: torch.Tensor, bits: int = 4, order: tuple[int, ...] | None = No
     return torch.where(packed >= 1 << 31, packed - (1 << 32), packed).to(torch.int32).contiguous()
 
 
-def stored_zeros(zeros, writer) -> torch.Tensor:
+def stored_zeros(zeros, writer, bits=4) -> torch.Tensor:
     """Words of zero points [groups, N]: as they are ('v2'), each less one ('nibbles'), or the words less one in each
     place ('gptqmodel'), where a 0 borrows from the next."""
     if writer == "v2":
-        return words(zeros)
+        return words(zeros, bits)
     if writer == "nibbles":
-        return words((zeros - 1) % 16)
-    less = ((words(zeros).long() % (1 << 32)) - 0x11111111) % (1 << 32)
+        return words((zeros - 1) % (1 << bits), bits)
+    ones = {4: 0x11111111, 8: 0x01010101}[bits]
+    less = ((words(zeros, bits).long() % (1 << 32)) - ones) % (1 << 32)
     return torch.where(less >= 1 << 31, less - (1 << 32), less).to(torch.int32)
 
 
-def gptq(codes, scales, zeros, writer="nibbles", g_idx=None, group=None) -> dict[str, torch.Tensor]:
-    """Codes [N, K] of 0..15; scales and zeros [N, groups]."""
+def gptq(codes, scales, zeros, writer="nibbles", g_idx=None, group=None, bits=4) -> dict[str, torch.Tensor]:
+    """Codes [N, K] of 4 or 8 bits; scales and zeros [N, groups]."""
     k, groups = codes.shape[1], scales.shape[1]
     group = k // groups if group is None else group
     return {
-        "qweight": words(codes).T.contiguous(),
-        "qzeros": stored_zeros(zeros.T, writer),
+        "qweight": words(codes, bits).T.contiguous(),
+        "qzeros": stored_zeros(zeros.T, writer, bits),
         "scales": scales.T.contiguous(),
         "g_idx": (torch.arange(k) // group if g_idx is None else g_idx).to(torch.int32),
     }

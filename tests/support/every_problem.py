@@ -170,6 +170,9 @@ def packed_problems() -> Iterator[Problem]:
         {"e2m1": 1, "gran_k_b": 32},
         {"e4m3p": 1},
         {"e4m3p": 1, "channel_scales": 1},
+        {"s8b": 1},
+        {"s8b": 1, "channel_scales": 1},
+        {"u8": 1, "gran_k_b": 64},
     ]
     kinds = [
         {"s8": 1, "s4": 1},

@@ -36,7 +36,7 @@ FAMILIES = {"bf16": "bf16", "e2m1r": "fp4", "e4m3": "fp8", "fp16": "bf16", "s8":
 FP4_FAMILY, FP4 = "fp8_fp4", "e2m1r"
 FP4_VALUES = torch.tensor([0.0, 0.5, 1.0, 1.5, 2.0, 3.0, 4.0, 6.0])
 # Weights that a call takes packed: tests/kernels/test_packed_products.py, test_bf16_weights.py.
-PACKED = ("s4", "s4m", "e2m1", "e2m1x", "u4", "s4b", "e4m3p")
+PACKED = ("s4", "s4m", "e2m1", "e2m1x", "u4", "s4b", "e4m3p", "s8b", "u8")
 ALIGNMENT = 128  # of experts' rows
 ADDED_TO = ("dense", "batched", "batch_sum", "k_contiguous")  # groupings that take C
 ONE_RECIPE = ("batched", "k_contiguous")  # groupings whose calls have one granularity for both operands

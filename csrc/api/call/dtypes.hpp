@@ -31,6 +31,8 @@ inline constexpr Dtype kDtypes[] = {
     {Element::e2m1x, kDLFloat, "PackedWeights of e2m1"},
     {Element::s4b, kDLInt, "PackedWeights of int4"},
     {Element::e4m3p, kDLFloat8_e4m3fn, "PackedWeights of e4m3"},
+    {Element::s8b, kDLInt, "PackedWeights of int8"},
+    {Element::u8, kDLInt, "PackedWeights of 8 bits with zero points"},
     {Element::e2m1r, kDLFloat4_e2m1fn, "int8 (two E2M1 codes a byte)"},
 };
 

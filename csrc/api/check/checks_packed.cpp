@@ -111,7 +111,7 @@ void check_unpacked(GemmCall& call, const OperandArgument& b, bool grouped) {
 /// Of weights that have them: how much of K shares a word, and the words.
 void check_packed_zeros(GemmCall& call, const PackedArgument& packed) {
     Operand& b = call.problem.b;
-    const bool wanted = b.element == Element::u4;
+    const bool wanted = subtracts_zeros(b.element);
     require(packed.zeros.has_value() == wanted, "w's zeros must be ", wanted ? "there" : "None",
             " where its codes are ", facts(b.element).name);
     if (!wanted) return;

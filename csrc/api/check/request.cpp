@@ -233,7 +233,7 @@ Request request_of(const std::string& kind, const Object& fields, const Target& 
     if (!p.a.scaling.in_instruction()) p.packs_scales_a = p.packs_scales_b = 0;
     if (token_scales && lists<Scaling>(pair.scalings_a, kWholeRowScales)) p.a.scaling = kWholeRowScales;
     if (channel_scales && lists<Scaling>(pair.scalings_b, kWholeRowScales)) p.b.scaling = kWholeRowScales;
-    if (p.b.element == Element::u4) p.b.zeros_k = zeros_k != 0 ? zeros_k : p.b.scaling.k;
+    if (subtracts_zeros(p.b.element)) p.b.zeros_k = zeros_k != 0 ? zeros_k : p.b.scaling.k;
     require(p.b.zeros_k == 0 || lists<int32_t>(pair.zeros_k, p.b.zeros_k), "the pair has no zero points for every ",
             p.b.zeros_k, " of K");
     require(!pair.equal_scalings || p.a.scaling == p.b.scaling, "scales of a and b are for as much of K in this pair");

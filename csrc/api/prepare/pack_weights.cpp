@@ -11,7 +11,8 @@ namespace {
 /// What codes may lie as in blocks, beside 8 bits and beside 16, and scales before they are packed.
 constexpr std::array<Element, 5> kNarrowOrders = {Element::s4, Element::s4m, Element::u4, Element::e2m1,
                                                   Element::e2m1x};
-constexpr std::array<Element, 4> kWideOrders = {Element::s4b, Element::u4, Element::e2m1, Element::e4m3p};
+constexpr std::array<Element, 6> kWideOrders = {Element::s4b,   Element::u4,  Element::e2m1,
+                                                Element::e4m3p, Element::s8b, Element::u8};
 constexpr size_t kOrders = kNarrowOrders.size() + kWideOrders.size();
 constexpr std::array<Element, 3> kScaleElements = {Element::fp32, Element::ue8m0, Element::s32};
 

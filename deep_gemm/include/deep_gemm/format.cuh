@@ -10,7 +10,8 @@ namespace deep_gemm {
 /// exponent of their own, in the scale that 128 of K share (convert/exponents.cuh). e4m3p: E4M3 in packed blocks.
 /// ue5m3: five bits of exponent, biased by 15, and three of mantissa, never 0. s4i: rows of four bits, of each 32 of K
 /// those 16 apart in a byte (kernels/unpack_int4.cuh). e2m1r: rows of E2M1, two that follow each other along K a byte,
-/// the first one in its low half: as public APIs have them.
+/// the first one in its low half: as public APIs have them. s8b: -128 to 127, stored as 0 to 255 in packed blocks; u8:
+/// the same, from which a zero point is subtracted.
 enum class Element : int32_t {
     none,
     fp32,
@@ -29,9 +30,11 @@ enum class Element : int32_t {
     e4m3p,
     ue5m3,
     s4i,
-    e2m1r
+    e2m1r,
+    s8b,
+    u8
 };
-inline constexpr int32_t kElementCount = static_cast<int32_t>(Element::e2m1r) + 1;
+inline constexpr int32_t kElementCount = static_cast<int32_t>(Element::u8) + 1;
 
 enum class NumberKind : int32_t { none, floating, integer, exponent };
 
@@ -46,6 +49,7 @@ struct ElementFacts {
     int32_t bits;
     NumberKind kind;
     TensorMapType map_type;
+    bool in_blocks = false;  // packed weights
 };
 
 /// The element table.
@@ -59,16 +63,18 @@ constexpr ElementFacts facts(Element element) {
         {Element::ue8m0, "ue8m0", 8, NumberKind::exponent, TensorMapType::u8},
         {Element::s8, "s8", 8, NumberKind::integer, TensorMapType::u8},
         {Element::s32, "s32", 32, NumberKind::integer, TensorMapType::i32},
-        {Element::s4, "s4", 4, NumberKind::integer, TensorMapType::i32},
-        {Element::s4m, "s4m", 4, NumberKind::integer, TensorMapType::i32},
-        {Element::e2m1, "e2m1", 4, NumberKind::floating, TensorMapType::i32},
-        {Element::u4, "u4", 4, NumberKind::integer, TensorMapType::i32},
-        {Element::e2m1x, "e2m1x", 4, NumberKind::floating, TensorMapType::i32},
-        {Element::s4b, "s4b", 4, NumberKind::integer, TensorMapType::i32},
-        {Element::e4m3p, "e4m3p", 8, NumberKind::floating, TensorMapType::i32},
+        {Element::s4, "s4", 4, NumberKind::integer, TensorMapType::i32, true},
+        {Element::s4m, "s4m", 4, NumberKind::integer, TensorMapType::i32, true},
+        {Element::e2m1, "e2m1", 4, NumberKind::floating, TensorMapType::i32, true},
+        {Element::u4, "u4", 4, NumberKind::integer, TensorMapType::i32, true},
+        {Element::e2m1x, "e2m1x", 4, NumberKind::floating, TensorMapType::i32, true},
+        {Element::s4b, "s4b", 4, NumberKind::integer, TensorMapType::i32, true},
+        {Element::e4m3p, "e4m3p", 8, NumberKind::floating, TensorMapType::i32, true},
         {Element::ue5m3, "ue5m3", 8, NumberKind::floating, TensorMapType::u8},
         {Element::s4i, "s4i", 4, NumberKind::integer, TensorMapType::u8},
         {Element::e2m1r, "e2m1r", 4, NumberKind::floating, TensorMapType::u8},
+        {Element::s8b, "s8b", 8, NumberKind::integer, TensorMapType::i32, true},
+        {Element::u8, "u8", 8, NumberKind::integer, TensorMapType::i32, true},
     };
     return kElements[static_cast<int32_t>(element)];
 }
@@ -85,11 +91,11 @@ constexpr int32_t packed_unit_bytes(int32_t rows) { return (rows < kPackedRows ?
 constexpr int32_t packed_lines(Element element) { return packed_block_bytes(element) / kPackedLineBytes; }
 /// Their rows are padded to multiples of this, so that every tile has whole blocks.
 inline constexpr int32_t kPackedRowsPadded = 128;
+constexpr bool is_packed(Element element) { return facts(element).in_blocks; }
 /// Four bits that lie in rows, as other operands do.
-constexpr bool in_rows(Element element) { return element == Element::s4i || element == Element::e2m1r; }
-constexpr bool is_packed(Element element) {
-    return (bits(element) == 4 && !in_rows(element)) || element == Element::e4m3p;
-}
+constexpr bool in_rows(Element element) { return bits(element) == 4 && !is_packed(element); }
+/// Packed codes from which a word in memory says what is subtracted (Operand::zeros_k).
+constexpr bool subtracts_zeros(Element element) { return element == Element::u4 || element == Element::u8; }
 /// Whether a scale holds what conversion multiplies groups of its K by, too (convert/exponents.cuh).
 constexpr bool folds_exponents(Element element) { return element == Element::e2m1x; }
 /// Whether the copy engine brings an operand as bytes that it unpacks: 16 codes in the first half of each 16 bytes, as

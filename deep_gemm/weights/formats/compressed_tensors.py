@@ -6,18 +6,17 @@ from typing import NoReturn
 
 import torch
 
-from ...utils.math import _unpack_codes, ceil_div
+from ...utils.math import ceil_div
 from ..matrix import Matrix
 from .config import ALL_OF_K, Config
 from .groups import Rows, group_index, grouping
-from .layer import INTEGERS, Format, Layer, Read, rows_of
+from .layer import INTEGERS, WORD_BITS, Format, Layer, Read, rows_of, unpacked
 
 _FORMATS = ("pack-quantized", "int-quantized", "naive-quantized", "mixed-precision")
 _STRATEGIES = ("tensor", "channel", "group")
 _PACKED, _PLAIN, _SCALE, _ZERO = "weight_packed", "weight", "weight_scale", "weight_zero_point"
 _SHAPE, _INDEX = "weight_shape", "weight_g_idx"
 _FLOATING = (torch.float8_e4m3fn, torch.float8_e5m2)
-_WORD_BITS = 32
 
 
 def _read(layer: Layer, config: Config) -> Read:
@@ -86,9 +85,9 @@ def _packed_shape(layer: Layer, words: torch.Tensor, bits: int | None) -> tuple[
                 f"{layer.prefix}{_SHAPE} or config's num_bits must be there: {layer.prefix}{_PACKED} does not tell "
                 "how many bits a code has"
             )
-        return rows, columns * _WORD_BITS // bits, bits
+        return rows, columns * WORD_BITS // bits, bits
     n, k = stored
-    fitting = [b for b in ((4, 8) if bits is None else (bits,)) if ceil_div(k * b, _WORD_BITS) == columns]
+    fitting = [b for b in ((4, 8) if bits is None else (bits,)) if ceil_div(k * b, WORD_BITS) == columns]
     if n != rows or not fitting:
         fits = f"{bits} bits" if bits else "4 or 8 bits"
         raise ValueError(
@@ -156,12 +155,12 @@ def _stored_zeros(layer: Layer, n: int, bits: int, weights: str) -> torch.Tensor
     given, scales = layer.tensors[_ZERO], layer.tensors[_SCALE]
     low, high = -(1 << bits - 1), (1 << bits - 1) - 1
     groups = scales.shape[1] if scales.dim() == 2 else 1
-    words = (ceil_div(n * bits, _WORD_BITS), groups)
+    words = (ceil_div(n * bits, WORD_BITS), groups)
     is_word = isinstance(given, torch.Tensor) and given.dtype == torch.int32 and weights == _PACKED
     if is_word and given.dim() == 2 and tuple(given.shape) == words:
         if n == 1:
             raise ValueError(f"{layer.prefix}{_ZERO} must be int8 where N is 1: int32 may be packed or not")
-        return (_unpacked(given.T, bits).T[:n].to(torch.int32)) + low
+        return (unpacked(given.T, bits).T[:n].to(torch.int32)) + low
     meaning = f"as {layer.prefix}{_SCALE}" + (f", or {[*words]} of words" if is_word else "")
     zeros = layer.integers(_ZERO, tuple(scales.shape), meaning, low, high)
     return zeros if zeros.dim() == 2 else zeros.reshape(-1, 1)
@@ -178,12 +177,7 @@ def _act_order(arguments: Config) -> bool | None:
 
 def _biased_rows(words: torch.Tensor, k: int, bits: int) -> Rows:
     """Signed codes of which words hold the sum with half their range, the lowest K in the low bits."""
-    return lambda first, last: (_unpacked(words[first:last], bits)[:, :k] - (1 << bits - 1)).to(torch.int8)
-
-
-def _unpacked(words: torch.Tensor, bits: int) -> torch.Tensor:
-    """int32 `[..., words]` -> uint8 codes of 4 or 8 bits, those in the low bits first."""
-    return _unpack_codes(words) if bits == 4 else words.contiguous().view(torch.uint8)
+    return lambda first, last: (unpacked(words[first:last], bits)[:, :k] - (1 << bits - 1)).to(torch.int8)
 
 
 FORMAT = Format(_read, {_PACKED: 2, _PLAIN: 2}, (_SCALE, _SHAPE, _ZERO, _INDEX))

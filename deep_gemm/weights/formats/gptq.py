@@ -1,4 +1,5 @@
-"""GPTQ: eight codes in an int32 along K, zero points along N, and the group of each K where it is out of order."""
+"""GPTQ: codes of 4 or 8 bits in an int32 along K, zero points along N, and the group of each K where it is out of
+order."""
 
 from __future__ import annotations
 
@@ -7,15 +8,13 @@ from collections.abc import Mapping
 
 import torch
 
-from ...utils.math import _unpack_codes
 from ..matrix import Matrix
 from .config import Config
 from .groups import group_index, grouping
-from .layer import WORDS, Format, Layer, Read
+from .layer import WORD_BITS, WORDS, Format, Layer, Read, unpacked
 
-CODES_PER_WORD = 8
-_SYMMETRIC = 8  # the zero point of symmetric weights
-_ONES = 0x11111111
+_BITS = (4, 8)
+_ONES = {4: 0x11111111, 8: 0x01010101}
 _VERSIONS = ("gptq", "gptq_v2")
 _AUTOROUND = ("auto-round", "auto_round", "intel/auto-round")
 _METHODS = ("gptq", "gptq_marlin", "gptqmodel", "auto_gptq", "auto-gptq", *_AUTOROUND)
@@ -26,12 +25,11 @@ def _read(layer: Layer, config: Config) -> Read:
     config = config.of_layer(layer.prefix)
     config.choice("quant_method", _METHODS)
     config.choice("data_type", ("int",))
-    config.require_bits("bits")
     are_less_one = _are_less_one(config)
     words = layer.weights("qweight", dtypes=WORDS)
-    k, n = words.shape[0] * CODES_PER_WORD, words.shape[1]
-    if n % CODES_PER_WORD != 0:
-        raise ValueError(f"{layer.prefix}qweight must have a multiple of {CODES_PER_WORD} columns, got {n}")
+    n = words.shape[1]
+    bits = _bits(layer, n, config)
+    k = words.shape[0] * WORD_BITS // bits
     scales = layer.scales("scales", None)
     if scales.dim() != 2 or scales.shape[1] != n:
         layer.reject_shape("scales", (scales.shape[0] if scales.dim() else 1, n), f"[groups, N={n}]")
@@ -44,11 +42,23 @@ def _read(layer: Layer, config: Config) -> Read:
         ("g_idx", group_index(layer, "g_idx", k)),
         ("desc_act", config.flag("desc_act")),
     )
-    wanted = (scales.shape[0], n // CODES_PER_WORD)
-    stored = layer.tensor("qzeros", WORDS, wanted, "[groups, N / 8]")
-    zeros = _zeros(layer, stored, are_less_one, config)
-    read = groups.in_order(lambda first, last: _unpack_codes(words[:, first:last].T))
-    return Read(Matrix(n, k, read, scales.T, zeros.T, groups.permutation), "uint4", groups.size)
+    wanted = (scales.shape[0], n * bits // WORD_BITS)
+    stored = layer.tensor("qzeros", WORDS, wanted, f"[groups, N / {WORD_BITS // bits}]")
+    zeros = _zeros(layer, stored, bits, are_less_one, config)
+    read = groups.in_order(lambda first, last: unpacked(words[:, first:last].T, bits))
+    return Read(Matrix(n, k, read, scales.T, zeros.T, groups.permutation), f"uint{bits}", groups.size)
+
+
+def _bits(layer: Layer, n: int, config: Config) -> int:
+    """Of a code: what the config says, else what the words of zero points for N columns tell."""
+    said = config.require_bits("bits", served=_BITS)
+    columns = layer.tensor("qzeros", WORDS).shape[-1]
+    bits = said or next((bits for bits in _BITS if columns * WORD_BITS == n * bits), _BITS[0])
+    if n * bits % WORD_BITS != 0:
+        raise ValueError(
+            f"{layer.prefix}qweight must have a multiple of {WORD_BITS // bits} columns (codes of {bits} bits), got {n}"
+        )
+    return bits
 
 
 def _are_less_one(config: Config) -> bool:
@@ -71,37 +81,38 @@ def _are_less_one(config: Config) -> bool:
     return next(iter(answers.values()), True)
 
 
-def _zeros(layer: Layer, stored: torch.Tensor, are_less_one: bool, config: Config) -> torch.Tensor:
-    nibbles = _unpack_codes(stored)
+def _zeros(layer: Layer, stored: torch.Tensor, bits: int, are_less_one: bool, config: Config) -> torch.Tensor:
+    zeros, largest = unpacked(stored, bits), (1 << bits) - 1
     if config.flag("sym"):
-        return _symmetric_zeros(layer, nibbles, are_less_one)
+        return _symmetric_zeros(layer, zeros, bits, are_less_one)
     if not are_less_one:
-        return nibbles
-    borrowed = nibbles.unflatten(1, (-1, CODES_PER_WORD))[:, :, :-1] == 15
+        return zeros
+    borrowed = zeros.unflatten(1, (-1, WORD_BITS // bits))[:, :, :-1] == largest
     if not bool(borrowed.any()):  # all writers agree
-        return (nibbles + 1) & 15
+        return (zeros + 1) & largest
     subtracts_words = _subtracts_words(config)
     if subtracts_words is None:
         raise ValueError(
-            f"{layer.prefix}qzeros hold 15 where writers differ: a zero point of 0 was stored by one subtraction from "
+            f"{layer.prefix}qzeros hold {largest} where writers differ: a zero point of 0 was stored by one subtraction from "
             "the word, and borrowed from the next, or by one from each zero point. config's meta.quantizer must say: "
             "'gptqmodel' does the first, others the second"
         )
-    return _unpack_codes(stored + _ONES) if subtracts_words else (nibbles + 1) & 15
+    return unpacked(stored + _ONES[bits], bits) if subtracts_words else (zeros + 1) & largest
 
 
-def _symmetric_zeros(layer: Layer, nibbles: torch.Tensor, are_less_one: bool) -> torch.Tensor:
-    for stored in (7, 8):
-        if bool((nibbles == stored).all()):
-            if stored != _SYMMETRIC - are_less_one:
+def _symmetric_zeros(layer: Layer, zeros: torch.Tensor, bits: int, are_less_one: bool) -> torch.Tensor:
+    symmetric = 1 << (bits - 1)
+    for stored in (symmetric - 1, symmetric):
+        if bool((zeros == stored).all()):
+            if stored != symmetric - are_less_one:
                 warnings.warn(
                     f"{layer.prefix}qzeros hold {stored} throughout, as config's sym means with the other "
-                    "checkpoint_format: they are read as the zero point 8 of symmetric weights",
+                    f"checkpoint_format: they are read as the zero point {symmetric} of symmetric weights",
                     stacklevel=2,
                 )
-            return torch.full_like(nibbles, _SYMMETRIC)
+            return torch.full_like(zeros, symmetric)
     raise ValueError(
-        f"{layer.prefix}qzeros must hold the zero point 8 throughout, as config's sym says, but hold others"
+        f"{layer.prefix}qzeros must hold the zero point {symmetric} throughout, as config's sym says, but hold others"
     )
 
 

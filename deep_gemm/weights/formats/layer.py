@@ -8,12 +8,13 @@ from typing import Any
 
 import torch
 
-from ...utils.math import _UE8M0_NAN
+from ...utils.math import _UE8M0_NAN, _unpack_codes
 from ..matrix import Matrix
 from .config import Config
 
 FLOATS = (torch.float32, torch.bfloat16, torch.float16)
 WORDS = (torch.int32,)
+WORD_BITS = 32
 PAIRS = (torch.int8, torch.uint8)
 EXPONENTS = (torch.uint8, torch.float8_e8m0fnu)
 INTEGERS = (torch.int8, torch.uint8, torch.int16, torch.int32, torch.int64)
@@ -122,3 +123,8 @@ class Layer:
 
 def rows_of(values: torch.Tensor) -> Callable[[int, int], torch.Tensor]:
     return lambda first, last: values[first:last]
+
+
+def unpacked(words: torch.Tensor, bits: int) -> torch.Tensor:
+    """int32 `[..., words]` -> uint8 codes of 4 or 8 bits, those in the low bits first."""
+    return _unpack_codes(words) if bits == 4 else words.contiguous().view(torch.uint8)

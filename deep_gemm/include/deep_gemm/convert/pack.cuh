@@ -121,6 +121,19 @@ struct Pack<Element::e4m3p, true> {
     }
 };
 
+/// Bytes in two's complement, as what is 128 more: the second register's code above the first's.
+template <>
+struct Pack<Element::s8b, true> {
+    template <typename Codes>
+    static DG_DEVICE uint32_t run(const Codes& codes, int32_t row, int32_t k, int32_t quad) {
+        constexpr uint32_t kSigns = 0x80808080;
+        return (two_codes(codes, row, k, quad) | two_codes(codes, row + 8, k, quad) << 8) ^ kSigns;
+    }
+};
+
+template <>
+struct Pack<Element::u8, true> : Pack<Element::s8b, true> {};
+
 /// Not 0 where one of four codes is -8.
 DG_DEVICE uint32_t minus_eights(uint32_t codes) {
     constexpr uint32_t kSigns = 0x08080808, kOthers = 0x07070707;

@@ -1,4 +1,4 @@
-// Weights of four bits to what the tensor cores multiply, in registers.
+// Weights of few bits to what the tensor cores multiply, in registers.
 //
 // To 8 bits: a word holds eight, four for one register of wgmma's A, "first", and four for the next one, "second". To
 // 16 bits: it holds those of a step of K, all four registers of it. They become multiples of their values, by a factor
@@ -110,14 +110,45 @@ struct Convert<Element::s4b, Element::fp16> {
 };
 
 /// The same of words of zero points (deep_gemm/weights/zeros.py): BF16 in the lower half, FP16 in the upper one.
-template <>
-struct Convert<Element::u4, Element::bf16> : Convert<Element::s4b, Element::bf16> {
-    static DG_DEVICE uint32_t zeros(uint32_t word) { return __byte_perm(word, word, 0x1010); }
+template <Element kTo>
+struct WordOfZeros {
+    static DG_DEVICE uint32_t zeros(uint32_t word) {
+        return __byte_perm(word, word, kTo == Element::bf16 ? 0x1010 : 0x3232);
+    }
 };
 template <>
-struct Convert<Element::u4, Element::fp16> : Convert<Element::s4b, Element::fp16> {
-    static DG_DEVICE uint32_t zeros(uint32_t word) { return __byte_perm(word, word, 0x3232); }
+struct Convert<Element::u4, Element::bf16> : Convert<Element::s4b, Element::bf16>, WordOfZeros<Element::bf16> {};
+template <>
+struct Convert<Element::u4, Element::fp16> : Convert<Element::s4b, Element::fp16>, WordOfZeros<Element::fp16> {};
+
+/// 2^-9 of the value, or of the code less another zero point. Each half of a word has the first register's code in its
+/// lower byte, the second's above. A byte is a multiple of the least subnormal number, as four bits are.
+template <>
+struct Convert<Element::s8b, Element::bf16> {
+    static constexpr uint32_t kMinus128 = in_both(0xbe80);
+
+    static DG_DEVICE void run(uint32_t word, uint32_t& first, uint32_t& second, uint32_t zero = kMinus128,
+                              uint32_t next_zero = kMinus128) {
+        constexpr uint32_t kTwo124 = in_both(0x7d80);
+        first = ptx::fma_bf16x2(word & in_both(0xff), kTwo124, zero);
+        second = ptx::fma_bf16x2(word >> 8 & in_both(0xff), kTwo124, next_zero);
+    }
 };
+template <>
+struct Convert<Element::s8b, Element::fp16> {
+    static constexpr uint32_t kMinus128 = in_both(0xb400);
+
+    static DG_DEVICE void run(uint32_t word, uint32_t& first, uint32_t& second, uint32_t zero = kMinus128,
+                              uint32_t next_zero = kMinus128) {
+        constexpr uint32_t kTwo15 = in_both(0x7800);
+        first = ptx::fma_f16x2(word & in_both(0xff), kTwo15, zero);
+        second = ptx::fma_f16x2(word >> 8 & in_both(0xff), kTwo15, next_zero);
+    }
+};
+template <>
+struct Convert<Element::u8, Element::bf16> : Convert<Element::s8b, Element::bf16>, WordOfZeros<Element::bf16> {};
+template <>
+struct Convert<Element::u8, Element::fp16> : Convert<Element::s8b, Element::fp16>, WordOfZeros<Element::fp16> {};
 
 /// E2M1 times `scale` of its row, which the first and third register share, and the other two. Exponent and mantissa
 /// are put in place as they are, the least exponent subnormal in all three formats, and a multiplication makes up for

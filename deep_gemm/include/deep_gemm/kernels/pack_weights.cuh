@@ -32,20 +32,27 @@ DG_DEVICE void fill_behind(uint32_t (&words)[4], int32_t valid, uint32_t fill) {
     }
 }
 
+/// What is subtracted from unsigned codes, which turns one bit over.
+template <PackCodesConfig kConfig>
+constexpr uint32_t pack_offset() {
+    return kConfig.offset ? static_cast<uint32_t>(unsigned_offset(kConfig.element)) : 0;
+}
+
 /// Not 0 where a byte holds no code, or NaN.
 template <PackCodesConfig kConfig>
 DG_DEVICE uint32_t out_of_range(uint32_t codes) {
     constexpr uint32_t kUpper = 0xf0f0f0f0, kMagnitudes = 0x7f7f7f7f, kOnes = 0x01010101;
-    if constexpr (bits(kConfig.element) == 8) return ((codes & kMagnitudes) + kOnes) & ~kMagnitudes;
+    if constexpr (kConfig.element == Element::e4m3p) return ((codes & kMagnitudes) + kOnes) & ~kMagnitudes;
+    if constexpr (bits(kConfig.element) == 8) return 0;
     return (kConfig.is_signed ? codes ^ codes << 1 : codes) & kUpper;
 }
 
 /// Four neighbours along K; of four bits in two's complement in the lower halves of their bytes.
 template <PackCodesConfig kConfig>
 DG_DEVICE uint32_t load_codes(const uint8_t* tile, int32_t row, int32_t k) {
-    constexpr uint32_t kLower = 0x0f0f0f0f, kOffset = kConfig.offset ? kUnsignedOffset * 0x01010101u : 0;
+    constexpr uint32_t kLower = 0x0f0f0f0f, kOffset = pack_offset<kConfig>() * 0x01010101u;
     if constexpr (bits(kConfig.element) == 8) {
-        return *reinterpret_cast<const uint32_t*>(tile + packing_tile_byte(row, k));
+        return *reinterpret_cast<const uint32_t*>(tile + packing_tile_byte(row, k)) ^ kOffset;
     } else if constexpr (kConfig.pairs) {
         const uint32_t pairs = *reinterpret_cast<const uint16_t*>(tile + packing_tile_byte(row, k / 2));
         const uint32_t apart = __byte_perm(pairs, 0, 0x4140);
@@ -66,7 +73,7 @@ DG_DEVICE void mark_nan(const PackCodesParams& params, int32_t group, int32_t ro
 template <PackCodesConfig kConfig>
 DG_DEVICE uint32_t read_codes(const PackCodesParams& params, uint8_t* tile, int32_t group, int32_t first_row,
                               int32_t first_byte) {
-    constexpr uint32_t kFill = !kConfig.offset ? 0 : kConfig.pairs ? 0x88888888u : 0x08080808u;  // becomes code 0
+    constexpr uint32_t kFill = pack_offset<kConfig>() * (kConfig.pairs ? 0x11111111u : 0x01010101u);  // becomes code 0
     constexpr int32_t kChunks = kPackLineBytes / 16, kLoads = kPackedRows * kChunks / kPackThreads;
     const int32_t thread = static_cast<int32_t>(threadIdx.x), byte = thread % kChunks * 16;
     const auto valid_of = [&](int32_t row) {

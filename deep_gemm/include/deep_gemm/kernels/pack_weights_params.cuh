@@ -10,13 +10,13 @@ inline constexpr int32_t kPackLineBytes = 128;  // of each of a block's rows, th
 inline constexpr int32_t kPackUnitBytes = packed_unit_bytes(kPackedRows);  // that a warpgroup reads at once
 
 /// What is stored is the code less this: unsigned codes with zero points lie as signed ones.
-inline constexpr int32_t kUnsignedOffset = 8;
+constexpr int32_t unsigned_offset(Element element) { return 1 << (bits(element) - 1); }
 
 struct PackCodesConfig {
     Element element = Element::s4;  // as it lies in blocks
     bool wide = false;              // beside activations of 16 bits
-    bool is_signed = true;          // codes are -8..7, else 0..15
-    bool offset = false;            // kUnsignedOffset is subtracted
+    bool is_signed = true;          // codes are -8..7, else 0..15 (of 4 bits)
+    bool offset = false;            // unsigned_offset is subtracted
     bool pairs = false;             // two codes a byte, the first one in the lower half
     bool aligned = true;            // rows and matrices start at multiples of 16 bytes
 

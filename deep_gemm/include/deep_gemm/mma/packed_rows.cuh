@@ -60,15 +60,16 @@ struct Conversion {
 
 /// The same less zero points: of the thread's two rows, in each group of K.
 template <GemmConfig c>
-struct Conversion<c, Element::u4, false> {
+struct ConversionWithZeros {
+    static constexpr Element kFrom = c.rows_operand().element;
     static constexpr Element kTo = c.cols_operand().element;
     static constexpr int32_t kGroups = block_words(c.rows_operand().zeros_k), kStepsPerGroup = block_steps(c) / kGroups;
 
     uint32_t words[kGroups][2];
 
-    DG_DEVICE Conversion() {}
+    DG_DEVICE ConversionWithZeros() {}
     template <typename Smem>
-    DG_DEVICE Conversion(const Smem& smem, int32_t stage, int32_t first_row) {
+    DG_DEVICE ConversionWithZeros(const Smem& smem, int32_t stage, int32_t first_row) {
         const uint32_t mine = Smem::thread_row_word(smem.zeros(stage), first_row);
 #pragma unroll
         for (int32_t i = 0; i < kGroups * 2; ++i)
@@ -79,8 +80,14 @@ struct Conversion<c, Element::u4, false> {
     DG_DEVICE void run(const int32_t* of, int32_t step, uint32_t (&to)[4]) const {
         const uint32_t (&zeros)[2] = words[step / kStepsPerGroup];
         if constexpr (bits(kTo) == 16) {
-            using Way = Convert<Element::u4, kTo>;
-            Way::run(static_cast<uint32_t>(of[0]), to, Way::zeros(zeros[0]), Way::zeros(zeros[1]));
+            using Way = Convert<kFrom, kTo>;
+            const uint32_t first = Way::zeros(zeros[0]), second = Way::zeros(zeros[1]);
+            if constexpr (bits(kFrom) == 8) {
+                Way::run(static_cast<uint32_t>(of[0]), to[0], to[1], first, second);
+                Way::run(static_cast<uint32_t>(of[1]), to[2], to[3], first, second);
+            } else {
+                Way::run(static_cast<uint32_t>(of[0]), to, first, second);
+            }
         } else {
             using Subtract = SubtractZero<kTo>;
 #pragma unroll
@@ -91,6 +98,15 @@ struct Conversion<c, Element::u4, false> {
             }
         }
     }
+};
+
+template <GemmConfig c>
+struct Conversion<c, Element::u4, false> : ConversionWithZeros<c> {
+    using ConversionWithZeros<c>::ConversionWithZeros;
+};
+template <GemmConfig c>
+struct Conversion<c, Element::u8, false> : ConversionWithZeros<c> {
+    using ConversionWithZeros<c>::ConversionWithZeros;
 };
 
 /// The same with the exponents of the thread's two rows, one for each step of K.
