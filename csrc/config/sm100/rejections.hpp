@@ -32,7 +32,8 @@ inline std::string_view group_rejection(const Problem& p, const GemmConfig& c) {
 /// counts keeps beside zero points of 8 bits for each 32 of K.
 inline bool spills(const GemmConfig& c) {
     if (c.output_scaling.any() && c.sum() == Element::s32 && !c.swap_ab && chunk_cols(c) >= 128) return true;
-    if (c.grouping == Grouping::m_psum && c.b.element == Element::u8 && c.b.zeros_k == 32 && c.tile.cols >= 128) return true;
+    if (c.grouping == Grouping::m_psum && c.b.element == Element::u8 && c.b.zeros_k == 32 && c.tile.cols >= 128)
+        return true;
     return promotes(c) && c.has_block_scales() && !c.swap_ab && c.tile.cols == 256;
 }
 
