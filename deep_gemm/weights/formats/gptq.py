@@ -93,9 +93,9 @@ def _zeros(layer: Layer, stored: torch.Tensor, bits: int, are_less_one: bool, co
     subtracts_words = _subtracts_words(config)
     if subtracts_words is None:
         raise ValueError(
-            f"{layer.prefix}qzeros hold {largest} where writers differ: a zero point of 0 was stored by one subtraction "
-            "from the word, and borrowed from the next, or by one from each zero point. config's meta.quantizer must say: "
-            "'gptqmodel' does the first, others the second"
+            f"{layer.prefix}qzeros hold {largest} where writers differ: a zero point of 0 was stored by one "
+            "subtraction from the word, and borrowed from the next, or by one from each zero point. config's "
+            "meta.quantizer must say: 'gptqmodel' does the first, others the second"
         )
     return unpacked(stored + _ONES[bits], bits) if subtracts_words else (zeros + 1) & largest
 
