@@ -19,16 +19,15 @@ void check_gate(GemmCall& call, const GateRecord& gate) {
 
 void require_gate_is_served(const Problem& p) {
     if (!p.gate.any()) return;
-    require(p.arch == Arch::sm90, "epilogue must have no gated activation on ", name(p.arch),
-            ", which has no kernel for it yet: use one step after the other there");
-    require(!p.b.packed() && !in_rows(p.b.element) && sum_of(p.a.element) == Element::fp32,
-            "epilogue must have no gated activation beside packed weights or integers yet, got b of ",
+    require(!p.b.packed(), "epilogue must have no gated activation beside packed weights yet, got b of ",
             name(p.b.element));
+    require(p.output != Element::s32, "d must not be int32 for a gated activation");
+    require(!p.output_scaling.any() || p.arch == Arch::sm90,
+            "epilogue must have no gated activation yet where d is a pair with scales on ", name(p.arch),
+            ": use deep_gemm.quantize.swiglu_fp8 behind the product");
     require(!p.heads.any(), "epilogue must have no gated activation where D is written in heads");
     require(!p.b.mn_major(),
             "b must have K contiguous for a gated activation, as functions whose names end with nt take it");
-    require(!p.b.scaling.per_row(),
-            "b's scales must be for 128 x 128 blocks for a gated activation, got one for each row");
     require(!p.b.scaling.per_block() || !p.gate.joins_halves() || p.n / 2 % kScaleBlockRows == 0,
             "b must have N/2 a multiple of ", kScaleBlockRows,
             " where gates and ups are halves of B with scales of 128 x 128 blocks, got N=", p.n,

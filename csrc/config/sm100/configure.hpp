@@ -27,10 +27,11 @@ inline GemmConfig configure(const Problem& p, const Tiling& tiling) {
                  Arch::sm100};
     c.store.kind = store_kind(p, store_chunk(c).inner);
     if (adds_to_memory(c.store)) c.add_c = false;
+    if (c.gate.any() && c.swap_ab) c.store.kind = StoreKind::direct;  // 16 columns of D a warp
     c.group_capacity = table_capacity(p, c);
     if (scales_in_instruction(c)) {
         const bool a = in_blocks(p.packs_scales_a != 0, c.tile_m(), p, is_m_grouped(p.grouping)),
-                   b = in_blocks(p.packs_scales_b != 0, c.tile_n(), p, false);
+                   b = in_blocks(p.packs_scales_b != 0 && !c.gate.any(), c.tile_n(), p, false);
         c.sm100.row_blocks = c.swap_ab ? b : a, c.sm100.col_blocks = c.swap_ab ? a : b;
     }
     return c;

@@ -13,10 +13,17 @@ namespace deep_gemm::sm100 {
 /// What the L2 has room for.
 inline constexpr double kL2Bytes = 126e6;
 
-/// Rows of scales that come at once: those in the instruction in whole blocks.
-inline int32_t scale_box(const GemmConfig& c, const Scaling& s, int32_t extent) {
-    if (scales_in_instruction(c)) return align_up(extent, kScaleRows);
-    return s.in_conversion() || (promotes(c) && s.per_row()) ? extent : 0;
+/// Boxes of an operand's scales, in which those of B's rows come, if of halves, part by part.
+struct ScaleBox {
+    int32_t rows, entries;
+};
+
+/// Those in the instruction in whole blocks.
+inline ScaleBox scale_box(const GemmConfig& c, const Scaling& s, int32_t extent, int32_t entries, bool of_b) {
+    const bool in_instruction = scales_in_instruction(c);
+    if (!in_instruction && !s.in_conversion() && !(promotes(c) && s.per_row())) return {0, entries};
+    const int32_t rows = in_instruction ? align_up(extent, kScaleRows) : extent;
+    return of_b && c.gate.joins_halves() ? ScaleBox{rows / 2, 1} : ScaleBox{rows, entries};
 }
 
 inline int32_t row_scale_entries(const GemmConfig& c) {
@@ -27,13 +34,15 @@ inline int32_t row_scale_entries(const GemmConfig& c) {
 inline Choice finish(const Problem& p, const Candidate& candidate) {
     const GemmConfig& c = candidate.config;
     Choice choice{candidate};
+    const ScaleBox rows = scale_box(c, c.row_scales(), kRows, row_scale_entries(c), c.swap_ab),
+                   cols = scale_box(c, c.col_scales(), c.tile.cols, block_words(c), !c.swap_ab);
     choice.copies = {.rows_box = c.tile.rows,
                      .cols_box = own_cols(c),
                      .mn_box = block_rows(unpacked_by_tma(c.a.element, c.b.element) ? c.b.element : c.a.element),
-                     .row_scale_entries = row_scale_entries(c),
-                     .col_scale_entries = block_words(c),
-                     .row_scale_box = scale_box(c, c.row_scales(), kRows),
-                     .col_scale_box = scale_box(c, c.col_scales(), c.tile.cols),
+                     .row_scale_entries = rows.entries,
+                     .col_scale_entries = cols.entries,
+                     .row_scale_box = rows.rows,
+                     .col_scale_box = cols.rows,
                      .zeros_box = zero_words(c) > 0 ? kRows : 0,
                      .zero_groups = zero_words(c),
                      .a_in_blocks = a_in_blocks(c),

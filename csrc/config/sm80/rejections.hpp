@@ -53,6 +53,8 @@ inline std::string_view rejection(const Problem& p, const GemmConfig& c) {
     if ((c.rows_operand().mn_major() && c.tile.rows % kMnBlock != 0) ||
         (c.cols_operand().mn_major() && c.tile.cols % kMnBlock != 0))
         return "an MN-major operand is copied in blocks of 64";
+    if (c.gate.any() && (c.swap_ab ? warp_rows(c) : warp_cols(c)) % (2 * kGateCols) != 0)
+        return "columns do not divide into groups of 8 gates and 8 ups";
     if (p.b.packed() && (!c.swap_ab || c.tile.rows > kPackedRowsPadded))
         return "packed weights are rows of a tile, up to 128";
     if (warps(c) > kMaxWarps || warp_sums(c) > most_sums(p, c.sm80.k_warps))

@@ -31,7 +31,7 @@ inline bool only_tiles_with_products(const Problem& p) {
 /// depend on the tile.
 inline bool multiplies_scales(const Problem& p, const GemmConfig& c) {
     if (p.batch_invariant && (c.swap_ab || !only_tiles_with_products(p))) return false;
-    return !is_m_grouped(c.grouping) && c.a.element == Element::e4m3 && c.row_scales().per_row() &&
+    return !is_m_grouped(c.grouping) && !c.gate.any() && c.a.element == Element::e4m3 && c.row_scales().per_row() &&
            c.col_scales().per_row() && scale_groups(c) == 1 && !c.rows_operand().packed() &&
            c.tile.rows == kProductRows && c.tile.cols >= kMinProductCols && c.tile.cols <= kMaxProductCols &&
            k_parts(c) == 1;

@@ -25,7 +25,8 @@ constexpr int32_t word_offset(bool in_blocks, int32_t blocks, int32_t words, int
     return (in_blocks ? block * words + word : word * blocks + block) * kScaleBlockBytes;
 }
 
-/// Each store warp stages its 32 rows of D, of its columns, in chunks of one swizzle span.
+/// Each store warp stages its 32 rows of D, of its columns, in chunks of one swizzle span; where a gate makes one of
+/// two of these, of half a span.
 constexpr StoreChunk store_chunk(const GemmConfig& c) {
     const int32_t size = bytes_of(c.output, 1);
     if (c.swap_ab) {
@@ -33,14 +34,14 @@ constexpr StoreChunk store_chunk(const GemmConfig& c) {
         return {kWarpRows, outer, c.tile.cols / outer, size};
     }
     const int32_t inner = gcd(store_cols(c), kSwizzleBytes / size);
-    return {inner, kWarpRows, c.tile.cols / inner, size};
+    return {c.gate.columns(inner), kWarpRows, c.tile.cols / inner, size};
 }
 
 /// Columns of the instruction's frame in a chunk.
 constexpr int32_t chunk_cols(const GemmConfig& c) { return c.tile.cols / store_chunk(c).count; }
 
 /// Columns of D that a store warp has side by side of a chunk.
-constexpr int32_t piece_d_cols(const GemmConfig& c) { return c.swap_ab ? kWarpRows : chunk_cols(c); }
+constexpr int32_t piece_d_cols(const GemmConfig& c) { return c.gate.columns(c.swap_ab ? kWarpRows : chunk_cols(c)); }
 
 /// Chunks of a store warp.
 constexpr int32_t warp_chunks(const GemmConfig& c) { return store_chunk(c).count / store_warpgroups(c); }
@@ -151,9 +152,10 @@ constexpr SmemPlan plan_smem(const GemmConfig& c) {
     p.cols_bytes = align_up(stage_rows(c.cols_operand(), own_cols(c)) * col_spans(c) * kSwizzleBytes, kSmemAlignment);
     p.row_scale_bytes = scales_in_instruction(c)        ? block_words(c) * kScaleBlockBytes
                         : conversion_scale_words(c) > 0 ? conversion_scale_words(c) * c.tile.rows * 4
-                                                        : fp32_scale_bytes(c, c.row_scales(), c.tile.rows);
-    p.col_scale_bytes = scales_in_instruction(c) ? block_words(c) * scale_blocks(c.tile.cols) * kScaleBlockBytes
-                                                 : align_up(fp32_scale_bytes(c, c.col_scales(), c.tile.cols), 128);
+                                                        : fp32_scale_bytes(c, c.row_scales(), row_scale_places(c));
+    p.col_scale_bytes = scales_in_instruction(c)
+                            ? block_words(c) * scale_blocks(c.tile.cols) * kScaleBlockBytes
+                            : align_up(fp32_scale_bytes(c, c.col_scales(), col_scale_places(c)), 128);
     p.zero_bytes = zero_words(c) * c.tile.rows * 4;
     p.block_scale_bytes = align_up(block_scale_values(c) * 4, 16);
 

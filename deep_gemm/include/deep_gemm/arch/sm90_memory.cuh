@@ -31,10 +31,11 @@ constexpr SmemPlan plan_smem(const GemmConfig& c) {
     p.rows_bytes = c.tile.rows * row_bytes(c, c.rows_operand());
     p.cols_bytes = align_up(c.tile.cols * row_bytes(c, c.cols_operand()), 1024);
     p.row_scale_bytes =
-        c.row_scales().per_row() ? align_up(scale_entries(c, c.row_scales()) * c.tile.rows * 4, 128) : 0;
-    p.col_scale_bytes = c.sm90.wgmma_products  ? c.tile.cols * kColScaleBytes
-                        : copies_col_scales(c) ? align_up(scale_entries(c, c.col_scales()) * c.tile.cols * 4, 128)
-                                               : 0;
+        c.row_scales().per_row() ? align_up(scale_entries(c, c.row_scales()) * row_scale_places(c) * 4, 128) : 0;
+    p.col_scale_bytes = c.sm90.wgmma_products ? c.tile.cols * kColScaleBytes
+                        : copies_col_scales(c)
+                            ? align_up(scale_entries(c, c.col_scales()) * col_scale_places(c) * 4, 128)
+                            : 0;
     p.zero_bytes = align_up(zero_groups(c) * c.tile.rows * 4, 128);
     p.block_scale_bytes = align_up(block_scale_values(c) * 4, 16);
 

@@ -13,11 +13,11 @@ struct ApplyGate {
     static constexpr bool wanted(const GemmTask& task) { return task.gate.any(); }
 
 #if defined(__CUDACC__)
-    /// `place` is that of the product. Its registers' groups of kGateCols columns are gates and ups in turn.
+    /// `place` is that of the product, and has of both whatever makes one of its elements of D.
     template <GemmConfig c, typename Place, typename Values, typename Product>
     static DG_DEVICE void apply(Values& values, const Product& product, const Params& params) {
-        Place::for_each_gated([&](int32_t i, int32_t gate, int32_t up) {
-            values[i] = gated<c.gate.kind>(product[gate], product[up], params);
+        Place::for_each_gated(product, [&](int32_t i, float gate, float up) {
+            values[i] = gated<c.gate.kind>(gate, up, params);
         });
     }
 #endif

@@ -28,7 +28,7 @@ namespace deep_gemm {
 ///   for_each_marked(rows, first, visit)
 ///                                 visit(i) where rows of the tile, from `first` on, are marked (PaddingRowsOf)
 ///   OfD                           the place of D's values, where a gate makes one of two of the product (gate.cuh)
-///   for_each_gated(visit)         visit(i of OfD, i of the gate, i of the up)
+///   for_each_gated(values, visit) visit(i of OfD, the gate, the up)
 ///
 /// Padding says which rows of a contiguous layout are none: for_each_value(at, tile, visit), visit(i).
 template <GemmConfig c, typename Place, typename Padding>

@@ -55,6 +55,16 @@ DG_DEVICE void load_box_5d(uint32_t destination, const void* map, uint32_t barri
         : "memory");
 }
 
+/// The same as load_box_of_pair.
+DG_DEVICE void load_box_5d_of_pair(uint32_t destination, const void* map, uint32_t barrier, int x, int y, int z,
+                                   CacheHint hint) {
+    asm volatile(
+        "cp.async.bulk.tensor.5d.shared::cluster.global.mbarrier::complete_tx::bytes.cta_group::2.L2::cache_hint"
+        " [%0], [%1, {%3, %7, %7, %4, %5}], [%2], %6;" ::"r"(destination),
+        "l"(map), "r"(barrier), "r"(x), "r"(y), "r"(z), "l"(static_cast<uint64_t>(hint)), "r"(0)
+        : "memory");
+}
+
 /// The same as load_box_multicast.
 DG_DEVICE void load_box_5d_multicast(uint32_t destination, const void* map, uint32_t barrier, int x, int y, int z,
                                      uint16_t cta_mask, CacheHint hint) {

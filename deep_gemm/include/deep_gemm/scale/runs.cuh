@@ -16,6 +16,35 @@ constexpr int32_t scale_blocks(int32_t extent) {
 /// Parts of B that a tile's rows of it come from.
 constexpr int32_t scale_parts(const GemmConfig& c) { return c.gate.joins_halves() ? 2 : 1; }
 
+/// FP32 scales, or words, that a tile of `extent` rows of B has room for, where each row has some. They lie in B's
+/// order (Gated::row_of_b), of halves those of gates and from a multiple of 128 bytes on those of ups.
+constexpr int32_t scale_places(const GemmConfig& c, int32_t extent) {
+    return scale_parts(c) * align_up(extent / scale_parts(c), scale_parts(c) > 1 ? 32 : 1);
+}
+
+/// Places of scales that a tile's rows, or its columns, have some of each: more than these are where B's come in parts.
+constexpr int32_t row_scale_places(const GemmConfig& c) {
+    return c.swap_ab ? scale_places(c, c.tile.rows) : c.tile.rows;
+}
+constexpr int32_t col_scale_places(const GemmConfig& c) {
+    return c.swap_ab ? c.tile.cols : scale_places(c, c.tile.cols);
+}
+
+#if defined(__CUDACC__)
+/// copy(offset in bytes, first row of B, entry) of each box of so many entries of such scales, of halves. `start`: the
+/// tile's first row or column.
+template <GemmConfig c, int32_t kExtent, int32_t kEntries, typename Copy>
+DG_DEVICE void for_each_half_of_scales(int32_t start, int32_t n, const Copy& copy) {
+    static_assert(c.gate.joins_halves());
+    constexpr int32_t kHalf = scale_places(c, kExtent) / 2;
+#pragma unroll
+    for (int32_t entry = 0; entry < kEntries; ++entry)
+#pragma unroll
+        for (int32_t part = 0; part < 2; ++part)
+            copy((entry * 2 + part) * kHalf * 4, start / 2 + part * (n / 2), entry);
+}
+#endif
+
 /// Rows or columns of a tile that are of one part of the side that has block scales.
 constexpr int32_t scale_extent(const GemmConfig& c) {
     return (c.row_scales().per_block() ? c.tile.rows : c.tile.cols) / scale_parts(c);

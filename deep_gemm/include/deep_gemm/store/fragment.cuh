@@ -70,16 +70,16 @@ struct Fragment : RunExchange<c, fragment_d_cols(c)> {
         static_assert(product.gate.any() && !c.swap_ab && product.held_cols() % (2 * kGateCols) == 0);
     }
 
-    /// visit(register of D, of the gate, of the up).
-    template <typename Visit>
-    static DG_DEVICE void for_each_gated(const Visit& visit) {
+    /// visit(register of D, the gate, the up).
+    template <typename Values, typename Visit>
+    static DG_DEVICE void for_each_gated(const Values& values, const Visit& visit) {
         static_assert(kGateCols == Fragment16x8::kCols && kGateCols == Fragment16x8::kHalfRows);
         // Registers of so many gates, which as many ups follow: those of 8 columns, or one row's of them.
         constexpr int32_t kOne = c.swap_ab ? Fragment16x8::pair(0, 1) : Fragment16x8::kRegisters;
 #pragma unroll
         for (int32_t i = 0; i < kValues / 2; ++i) {
             const int32_t gate = i / kOne * 2 * kOne + i % kOne;
-            visit(i, gate, gate + kOne);
+            visit(i, values[gate], values[gate + kOne]);
         }
     }
 

@@ -36,12 +36,30 @@ DG_DEVICE void load_operand(uint32_t destination, const TensorMap& map, uint32_t
     }
 }
 
-/// Words of scales of `kExtent` rows, kWords from `word` on. `in_blocks`: sm100::Schedule.
-template <GemmConfig c, int32_t kExtent, bool kInBlocks, int32_t kWords>
+/// `kExtent` rows of B where tiles have gates and ups (gated_map, csrc/api/run/params.cpp).
+template <GemmConfig c, int32_t kExtent>
+DG_DEVICE void load_gated_operand(uint32_t destination, const TensorMap& map, uint32_t barrier, int32_t k,
+                                  int32_t start, int32_t group, ptx::CacheHint hint) {
+    constexpr int32_t kPairs = 2 * kGateCols;
+    static_assert(kExtent % kPairs == 0, "a box has whole groups of gates and ups");
+    if constexpr (mma_ctas(c) == 1)
+        ptx::load_box_5d(destination, &map, barrier, k, start / kPairs, group, hint);
+    else
+        ptx::load_box_5d_of_pair(destination, &map, barrier, k, start / kPairs, group, hint);
+}
+
+/// Words of scales of `kExtent` rows, kWords from `word` on. `in_blocks`: sm100::Schedule. `of_b`: of B's rows.
+template <GemmConfig c, int32_t kExtent, bool kInBlocks, int32_t kWords, bool kOfB>
 DG_DEVICE void load_words(uint32_t destination, const TensorMap& map, uint32_t barrier, int32_t start, int32_t word,
                           int32_t group, int32_t group_rows) {
     constexpr auto kHint = ptx::CacheHint::normal;
-    if constexpr (kInBlocks) {
+    if constexpr (kOfB && c.gate.joins_halves()) {
+        static_assert(!kInBlocks);
+        for_each_half_of_scales<c, scale_blocks(kExtent) * kScaleRows, kWords>(
+            start, group_rows, [&](int32_t offset, int32_t row, int32_t entry) {
+                load_box<c>(destination + offset, map, barrier, row, word + entry, group, kHint);
+            });
+    } else if constexpr (kInBlocks) {
         const int32_t first = group * ((group_rows + kScaleRows - 1) / kScaleRows) + start / kScaleRows;
 #pragma unroll
         for (int32_t block = 0; block < scale_blocks(kExtent); ++block)
@@ -119,26 +137,32 @@ private:
         const int32_t row_group = c.swap_ab ? group_of_b<c>(tile) : group_of_a<c>(tile),
                       col_group = c.swap_ab ? group_of_a<c>(tile) : group_of_b<c>(tile);
         const auto [k, matrix] = place_block<c>(params_, block - source.k_origin);
-        load_operand<c, c.rows_operand(), kRows>(smem_.rows(ring_.stage), *source.rows, full, k, tile.row,
-                                                 row_group + matrix, c.swap_ab ? kHintB : kHintA);
-        load_operand<c, c.cols_operand(), own_cols(c)>(smem_.cols(ring_.stage), *source.cols, full, k,
-                                                       tile.col + position_.row * own_cols(c), col_group + matrix,
-                                                       c.swap_ab ? kHintA : kHintB);
+        const int32_t own_col = tile.col + position_.row * own_cols(c);
+        if constexpr (c.gate.any() && c.swap_ab)
+            load_gated_operand<c, kRows>(smem_.rows(ring_.stage), *source.rows, full, k, tile.row, row_group + matrix,
+                                         kHintB);
+        else
+            load_operand<c, c.rows_operand(), kRows>(smem_.rows(ring_.stage), *source.rows, full, k, tile.row,
+                                                     row_group + matrix, c.swap_ab ? kHintB : kHintA);
+        if constexpr (c.gate.any() && !c.swap_ab)
+            load_gated_operand<c, own_cols(c)>(smem_.cols(ring_.stage), *source.cols, full, k, own_col,
+                                               col_group + matrix, kHintB);
+        else
+            load_operand<c, c.cols_operand(), own_cols(c)>(smem_.cols(ring_.stage), *source.cols, full, k, own_col,
+                                                           col_group + matrix, c.swap_ab ? kHintA : kHintB);
         const int32_t row_extent = c.swap_ab ? extent_n<c>(params_) : extent_m<c>(params_),
                       col_extent = c.swap_ab ? extent_m<c>(params_) : extent_n<c>(params_);
         if (row_word)
-            load_words<c, kRows, c.sm100.row_blocks, kWords>(smem_.row_scales(ring_.stage), params_.row_scales, full,
-                                                             tile.row,
-                                                             word_of<c, kRowBlocks, kWords>(tile, block, smem_.groups(),
-                                                                                            params_),
-                                                             row_group, row_extent);
+            load_words<c, kRows, c.sm100.row_blocks, kWords, c.swap_ab>(smem_.row_scales(ring_.stage),
+                                                                        params_.row_scales, full, tile.row,
+                                                                        word_of<c, kRowBlocks, kWords>(tile, block,
+                                                                                                       smem_.groups(),
+                                                                                                       params_),
+                                                                        row_group, row_extent);
         if (col_word)
-            load_words<c, c.tile.cols, c.sm100.col_blocks, kWords>(smem_.col_scales(ring_.stage), params_.col_scales,
-                                                                   full, tile.col,
-                                                                   word_of<c, kColBlocks, kWords>(tile, block,
-                                                                                                  smem_.groups(),
-                                                                                                  params_),
-                                                                   col_group, col_extent);
+            load_words<c, c.tile.cols, c.sm100.col_blocks, kWords, !c.swap_ab>(
+                smem_.col_scales(ring_.stage), params_.col_scales, full, tile.col,
+                word_of<c, kColBlocks, kWords>(tile, block, smem_.groups(), params_), col_group, col_extent);
     }
 
     /// Packed rows, with what they have beside codes for their conversion, and spans of columns. Each CTA of a pair
@@ -169,18 +193,34 @@ private:
 
     /// Of each row and column that has some, in each CTA all that it needs, for its own promoting warps.
     DG_DEVICE void copy_fp32_scales(const Tile& tile, int32_t block) {
-        constexpr auto kHint = ptx::CacheHint::normal;
         const uint32_t full = smem_.scales_full(ring_.stage);
         ptx::barrier_arrive_expect(full, fp32_scale_bytes(c, c.row_scales(), kRows) +
                                              fp32_scale_bytes(c, c.col_scales(), c.tile.cols));
         if constexpr (scale_entries(c, c.row_scales()) > 0)
-            load_box<c>(smem_.row_scales(ring_.stage), params_.row_scales, full, tile.row,
-                        scale_entry(c.row_scales(), block, c.tile.k),
-                        c.swap_ab ? group_of_b<c>(tile) : group_of_a<c>(tile), kHint);
+            load_fp32_scales<kRows, scale_entries(c, c.row_scales()), c.swap_ab>(smem_.row_scales(ring_.stage),
+                                                                                 params_.row_scales, full, tile.row,
+                                                                                 scale_entry(c.row_scales(), block,
+                                                                                             c.tile.k),
+                                                                                 c.swap_ab ? group_of_b<c>(tile)
+                                                                                           : group_of_a<c>(tile));
         if constexpr (scale_entries(c, c.col_scales()) > 0)
-            load_box<c>(smem_.col_scales(ring_.stage), params_.col_scales, full, tile.col,
-                        scale_entry(c.col_scales(), block, c.tile.k),
-                        c.swap_ab ? group_of_a<c>(tile) : group_of_b<c>(tile), kHint);
+            load_fp32_scales<c.tile.cols, scale_entries(c, c.col_scales()), !c.swap_ab>(
+                smem_.col_scales(ring_.stage), params_.col_scales, full, tile.col,
+                scale_entry(c.col_scales(), block, c.tile.k), c.swap_ab ? group_of_a<c>(tile) : group_of_b<c>(tile));
+    }
+
+    template <int32_t kExtent, int32_t kEntries, bool kOfB>
+    DG_DEVICE void load_fp32_scales(uint32_t destination, const TensorMap& map, uint32_t barrier, int32_t start,
+                                    int32_t first, int32_t group) {
+        constexpr auto kHint = ptx::CacheHint::normal;
+        if constexpr (kOfB && c.gate.joins_halves())
+            for_each_half_of_scales<c, kExtent, kEntries>(start, extent_n<c>(params_),
+                                                          [&](int32_t offset, int32_t row, int32_t entry) {
+                                                              load_box<c>(destination + offset, map, barrier, row,
+                                                                          first + entry, group, kHint);
+                                                          });
+        else
+            load_box<c>(destination, map, barrier, start, first, group, kHint);
     }
 
     /// Until all stages are free again: commits then arrive at this CTA's barriers no more.

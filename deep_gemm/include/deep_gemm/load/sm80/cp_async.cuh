@@ -6,6 +6,7 @@
 #pragma once
 
 #include <deep_gemm/arch/sm80_smem.cuh>
+#include <deep_gemm/epilogue/heads.cuh>
 #include <deep_gemm/ptx/cp_async.cuh>
 #include <deep_gemm/tile/batches.cuh>
 #include <deep_gemm/tile/ring.cuh>
@@ -23,14 +24,16 @@ DG_DEVICE int32_t copy_thread() {
     return threadIdx.x % copy_threads(c);
 }
 
-/// A thread's copies of an operand: the same chunk of every so many lines.
-template <GemmConfig c, Operand o, int32_t kExtent, bool = o.packed()>
+/// A thread's copies of an operand: the same chunk of every so many lines. `kGated`: of B, where tiles have gates and
+/// ups, in their order.
+template <GemmConfig c, Operand o, int32_t kExtent, bool kGated, bool = o.packed()>
 class OperandCopies {
     static constexpr int32_t kLines = o.mn_major() ? c.tile.k : kExtent,
                              kSpans = bytes_of(o.element, o.mn_major() ? kExtent : c.tile.k) / kSwizzleBytes,
                              kStep = copy_threads(c) / kChunks, kUnroll = ceil_div(c.scaled() ? 4 : 8, kSpans);
     static_assert(kLines % kChunks == 0, "chunks of a line are swapped by its number");
     static_assert(kChunks % kStep == 0 || kStep % kChunks == 0);
+    static_assert(!kGated || (!o.mn_major() && kExtent % (2 * kGateCols) == 0), "whole groups of gates and ups");
 
 public:
     /// Ahead of the K block that begins at `k`, in the rows that begin with this one.
@@ -39,6 +42,7 @@ public:
         stride_ = map.strides_bytes[0];
         source_ = map.address + group * map.strides_bytes[1] + (y + line()) * stride_ +
                   (bytes_of(o.element, x) + chunk() * kChunkBytes);
+        if constexpr (kGated) n_ = map.sizes[1], source_ += (row_of_b<c>(y + line(), n_) - (y + line())) * stride_;
         rows_left_ = map.sizes[o.mn_major() ? 0 : 1] - row;
     }
 
@@ -73,6 +77,8 @@ private:
         const int64_t step = kStep * stride_;
 #pragma unroll(kClips ? 1 : kUnroll)
         for (int32_t first = 0; first < kLines; first += kStep, source += step) {
+            // Of bits that are apart, rows of B add up.
+            if constexpr (kGated) source = source_ + row_of_b<c>(first, n_) * stride_;
             const int32_t at = first + line();
             if (kStep > kLines && at >= kLines) break;
             const bool is_line = kAllLines || at < lines_left;
@@ -97,12 +103,13 @@ private:
     const uint8_t* source_;
     int64_t stride_;
     int32_t rows_left_;  // of the tensor, from the tile's first on
+    int32_t n_;          // rows of B, where tiles have gates and ups
 };
 
 /// Packed weights: blocks of 64 rows by 128 of K, or of fewer rows in each of a block's units, as they lie; those that
 /// follow each other along K together.
 template <GemmConfig c, Operand o, int32_t kExtent>
-class OperandCopies<c, o, kExtent, true> {
+class OperandCopies<c, o, kExtent, false, true> {
     static constexpr int32_t kUnitBytes = packed_unit_bytes(kPackedRows), kTaken = packed_unit_bytes(kExtent),
                              kRunBytes = c.tile.k / kPackedK * packed_block_bytes(o.element),
                              kTakenOfRun = kRunBytes / kUnitBytes * kTaken, kStepBytes = copy_threads(c) * kChunkBytes;
@@ -154,8 +161,8 @@ private:
 };
 
 /// A thread's copies of an operand's scales, or words like them, four bytes at a time: of each row, MN-major, or of
-/// blocks of rows.
-template <GemmConfig c, Scaling scaling, int32_t kExtent, bool kPerRow = scaling.per_row()>
+/// blocks of rows. Those of gates and ups come as `OperandCopies` has their rows.
+template <GemmConfig c, Scaling scaling, int32_t kExtent, bool kGated, bool kPerRow = scaling.per_row()>
 class ScaleCopies {
 public:
     /// `first`: the tile's first row; `entry`: of K, the next stage's first.
@@ -164,16 +171,19 @@ public:
         if constexpr (kPerRow) {
             const PlainMap& map = plain(opaque);
             k_stride_ = map.strides_bytes[0];
+            if constexpr (kGated) n_ = extent_n<c>(params), first = row_of_b<c>(first, n_);
             source_ = map.address + group * map.strides_bytes[1] + int64_t{first} * 4 + entry * k_stride_;
             row_stride_ = 4;
         } else if constexpr (scaling.per_block()) {
             static_assert(scaling == c.b.scaling);
+            constexpr bool kHalves = kGated && c.gate.joins_halves();
             const int32_t blocks = (extent_n<c>(params) + scaling.rows - 1) / scaling.rows,
-                          block = first / scaling.rows;
+                          block = first / (kHalves ? 2 : 1) / scaling.rows;
             k_stride_ = params.block_scale_k_stride * 4, row_stride_ = params.block_scale_stride * 4;
             source_ = reinterpret_cast<const uint8_t*>(params.block_scales + group * params.block_scale_group_stride) +
                       block * row_stride_ + entry * k_stride_;
             blocks_left_ = blocks - block;
+            if constexpr (kHalves) row_stride_ *= blocks / 2;  // one of gates, one of ups
         }
     }
 
@@ -185,7 +195,7 @@ public:
             for (int32_t i = 0; i < ceil_div(kCount, copy_threads(c)); ++i) {
                 const int32_t at = copy_thread<c>() + i * copy_threads(c), row = at % kRows, entry = at / kRows;
                 if (at < kCount)
-                    ptx::copy_async<4>(target + at * 4, source_ + row * row_stride_ + entry * k_stride_,
+                    ptx::copy_async<4>(target + at * 4, source_ + place(row) * row_stride_ + entry * k_stride_,
                                        row < rows_left && entry * entry_k(scaling) < k_left ? 4 : 0);
             }
         }
@@ -199,12 +209,20 @@ public:
     }
 
 private:
-    static constexpr int32_t kRows = kPerRow ? kExtent : scale_rows(scaling, kExtent),
+    static constexpr int32_t kRows = kPerRow ? kExtent : scale_rows(c, scaling, kExtent),
                              kCount = kRows == 0 ? 0 : kRows * scale_entries(c, scaling);
+
+    DG_DEVICE int32_t place(int32_t row) const {
+        if constexpr (kGated && kPerRow)
+            return row_of_b<c>(row, n_);
+        else
+            return row;
+    }
 
     const uint8_t* source_;
     int64_t row_stride_, k_stride_;
     int32_t blocks_left_;
+    int32_t n_;
 };
 
 /// Walks the tiles ahead of those that are multiplied, a stage at a time: a K block, or a tile without any, or that
@@ -313,11 +331,13 @@ private:
     const Smem<c>& smem_;
     const GemmParams& params_;
     TileScheduler<c> tiles_;
-    OperandCopies<c, c.rows_operand(), c.tile.rows> rows_;
-    OperandCopies<c, c.cols_operand(), c.tile.cols> cols_;
-    ScaleCopies<c, c.row_scales(), c.tile.rows> row_scales_;
-    ScaleCopies<c, c.col_scales(), c.tile.cols> col_scales_;
-    ScaleCopies<c, zero_words(c), c.tile.rows, c.rows_operand().has_zeros()> zeros_;
+    static constexpr bool kGatedRows = c.gate.any() && c.swap_ab, kGatedCols = c.gate.any() && !c.swap_ab;
+
+    OperandCopies<c, c.rows_operand(), c.tile.rows, kGatedRows> rows_;
+    OperandCopies<c, c.cols_operand(), c.tile.cols, kGatedCols> cols_;
+    ScaleCopies<c, c.row_scales(), c.tile.rows, kGatedRows> row_scales_;
+    ScaleCopies<c, c.col_scales(), c.tile.cols, kGatedCols> col_scales_;
+    ScaleCopies<c, zero_words(c), c.tile.rows, false, c.rows_operand().has_zeros()> zeros_;
     Tile tile_ = {};
     int32_t left_ = 0, block_ = 0;  // the last one that was copied
     int32_t k_left_ = 0;            // from its start on

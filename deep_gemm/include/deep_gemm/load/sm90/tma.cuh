@@ -158,11 +158,19 @@ public:
                         cols_mask, c.swap_ab ? kHintA : kHintB);
             }
             if constexpr (c.row_scales().per_row())
-                ptx::load_box(smem_.row_scales(ring_.stage), &params_.row_scales, full, tile.row,
-                              scale_entry(c.row_scales(), block, c.tile.k), row_group, ptx::CacheHint::normal);
+                load_scales<c.tile.rows, scale_entries(c, c.row_scales()), c.swap_ab>(smem_.row_scales(ring_.stage),
+                                                                                      params_.row_scales, full,
+                                                                                      tile.row,
+                                                                                      scale_entry(c.row_scales(), block,
+                                                                                                  c.tile.k),
+                                                                                      row_group);
             if constexpr (copies_col_scales(c))
-                ptx::load_box(smem_.col_scales(ring_.stage), &params_.col_scales, full, tile.col,
-                              scale_entry(c.col_scales(), block, c.tile.k), col_group, ptx::CacheHint::normal);
+                load_scales<c.tile.cols, scale_entries(c, c.col_scales()), !c.swap_ab>(smem_.col_scales(ring_.stage),
+                                                                                       params_.col_scales, full,
+                                                                                       tile.col,
+                                                                                       scale_entry(c.col_scales(),
+                                                                                                   block, c.tile.k),
+                                                                                       col_group);
             if constexpr (c.rows_operand().has_zeros())
                 ptx::load_box(smem_.zeros(ring_.stage), &params_.zeros, full, tile.row,
                               k_group(c.rows_operand().zeros_k, block, c.tile.k), row_group, ptx::CacheHint::normal);
@@ -177,6 +185,20 @@ public:
     }
 
 private:
+    template <int32_t kExtent, int32_t kEntries, bool kOfB>
+    DG_DEVICE void load_scales(uint32_t destination, const TensorMap& map, uint32_t full, int32_t start, int32_t first,
+                               int32_t group) const {
+        if constexpr (kOfB && c.gate.joins_halves())
+            for_each_half_of_scales<c, kExtent, kEntries>(start, extent_n<c>(params_),
+                                                          [&](int32_t offset, int32_t row, int32_t entry) {
+                                                              ptx::load_box(destination + offset, &map, full, row,
+                                                                            first + entry, group,
+                                                                            ptx::CacheHint::normal);
+                                                          });
+        else
+            ptx::load_box(destination, &map, full, start, first, group, ptx::CacheHint::normal);
+    }
+
     static constexpr ptx::CacheHint kHintA = c.stream_b ? ptx::CacheHint::evict_last : ptx::CacheHint::normal;
     static constexpr ptx::CacheHint kHintB = c.stream_b ? ptx::CacheHint::evict_first : ptx::CacheHint::normal;
     static constexpr int32_t kRowBytes = row_bytes(c, c.rows_operand());

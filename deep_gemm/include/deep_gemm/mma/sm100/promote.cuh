@@ -18,11 +18,16 @@ DG_DEVICE float row_scale(const Smem<c>& smem, int32_t stage, int32_t group) {
     constexpr Scaling kScaling = c.row_scales();
     if constexpr (!is_promoted(kScaling))
         return 1;
+    else if constexpr (kScaling.per_block() && scale_parts(c) > 1)  // or of two: gates' and ups'
+        return ptx::load_shared(smem.block_scales(stage) + thread_row() / kGateCols % 2 * 4);
     else if constexpr (kScaling.per_block())
         return ptx::load_shared(smem.block_scales(stage));  // a tile has the rows of one block
     else
         return deep_gemm::row_scale<c>(smem.row_scales(stage) +
-                                       (scale_entry_of<c>(kScaling, group) * kRows + thread_row()) * 4);
+                                       (scale_entry_of<c>(kScaling, group) * kRows +
+                                        (c.swap_ab ? c.gate.row_of_b(thread_row(), row_scale_places(c))
+                                                   : thread_row())) *
+                                           4);
 }
 
 /// One group's factors of a thread's sums where columns share scales in runs: all are read at once.
@@ -36,8 +41,8 @@ public:
 #pragma unroll
         for (int32_t unit = 0; unit < kUnits; ++unit) {
             if constexpr (is_promoted(c.col_scales())) {
-                const int32_t run = (first_store_col<c>() + unit * kUnit) / scale_run(c.tile.cols);
-                of_[unit] = row * ptx::load_shared(smem.block_scales(stage) + run * 4);
+                of_[unit] =
+                    row * ptx::load_shared(smem.block_scales(stage) + run(first_store_col<c>() + unit * kUnit) * 4);
             } else {
                 of_[unit] = row;
             }
@@ -51,8 +56,16 @@ public:
     }
 
 private:
-    static constexpr int32_t kUnit = 16, kUnits = is_promoted(c.col_scales()) ? store_cols(c) / kUnit : 1;
+    static constexpr int32_t kUnit = scale_parts(c) > 1 ? kGateCols : 16,
+                             kUnits = is_promoted(c.col_scales()) ? store_cols(c) / kUnit : 1;
     static_assert(scale_run(c.tile.cols) % kUnit == 0);
+
+    /// Of a column in the tile.
+    static DG_DEVICE int32_t run(int32_t col) {
+        if constexpr (scale_parts(c) == 1) return col / scale_run(c.tile.cols);
+        const int32_t half = scale_extent(c), runs = half / scale_run(half), place = c.gate.row_of_b(col, 2 * half);
+        return place / half * runs + place % half / scale_run(half);
+    }
 
     float of_[kUnits];
 };
@@ -65,17 +78,31 @@ public:
 
     DG_DEVICE ColumnFactors(const Smem<c>& smem, int32_t stage, int32_t group)
         : row_(row_scale<c>(smem, stage, group)),
-          cols_(smem.col_scales(stage) +
-                (scale_entry_of<c>(c.col_scales(), group) * c.tile.cols + first_store_col<c>()) * 4) {}
+          cols_(smem.col_scales(stage) + (scale_entry_of<c>(c.col_scales(), group) * kPlaces +
+                                          first_store_col<c>() / (kGated ? scale_parts(c) : 1)) *
+                                             4) {}
 
     DG_DEVICE float4 four(int32_t col) const {
-        const float4 cols = ptx::load_shared_x4(cols_ + col * 4);
+        const float4 cols = four_scales(col);
         const float2 row = make_float2(row_, row_), low = ptx::multiply_x2(row, make_float2(cols.x, cols.y)),
                      high = ptx::multiply_x2(row, make_float2(cols.z, cols.w));
         return make_float4(low.x, low.y, high.x, high.y);
     }
 
 private:
+    static constexpr bool kGated = c.gate.any() && !c.swap_ab;
+    static constexpr int32_t kPlaces = col_scale_places(c);
+
+    /// Gates of halves lie side by side, and so do their ups; else a gate and its up do.
+    DG_DEVICE float4 four_scales(int32_t col) const {
+        if constexpr (!kGated) return ptx::load_shared_x4(cols_ + col * 4);
+        if constexpr (c.gate.joins_halves()) return ptx::load_shared_x4(cols_ + c.gate.row_of_b(col, kPlaces) * 4);
+        const bool up = col / kGateCols % 2 != 0;
+        const uint32_t first = cols_ + (c.gate.row_of_b(col, kPlaces) - up) * 4;
+        const float4 low = ptx::load_shared_x4(first), high = ptx::load_shared_x4(first + 16);
+        return up ? make_float4(low.y, low.w, high.y, high.w) : make_float4(low.x, low.z, high.x, high.z);
+    }
+
     float row_;
     uint32_t cols_;
 };

@@ -18,34 +18,47 @@ public:
 #pragma unroll
         for (int32_t i = 0; i < kRows; ++i) {
             rows_[i] = 1;
-            if constexpr (c.row_scales().per_block()) rows_[i] = ptx::load_shared(of_rows);
+            if constexpr (c.row_scales().per_block()) rows_[i] = ptx::load_shared(of_rows + i * 4);
             if constexpr (c.row_scales().per_row())
                 rows_[i] = row_scale<c>(of_rows + (i * Fragment16x8::kHalfRows + Fragment16x8::row(lane)) * 4);
         }
 #pragma unroll
         for (int32_t i = 0; i < kCols; ++i) {
             cols_[i] = make_float2(1, 1);
-            if constexpr (c.col_scales().per_block()) cols_[i].x = cols_[i].y = ptx::load_shared(of_cols);
+            if constexpr (c.col_scales().per_block()) cols_[i].x = cols_[i].y = ptx::load_shared(of_cols + i * 4);
             if constexpr (c.col_scales().per_row())
                 cols_[i] = ptx::load_shared_x2(of_cols + (i * Fragment16x8::kCols + Fragment16x8::col(lane)) * 4);
         }
     }
 
     /// Of the `piece`th 16 rows, a thread's first row or its second.
-    DG_DEVICE float row(int32_t piece, int32_t half) const { return rows_[kRows == 1 ? 0 : piece * 2 + half]; }
+    DG_DEVICE float row(int32_t piece, int32_t half) const {
+        return rows_[kRows == 1 ? 0 : c.row_scales().per_block() ? half : piece * 2 + half];
+    }
     /// Of the `group`th 8 columns, a thread's two.
-    DG_DEVICE float2 cols(int32_t group) const { return cols_[kCols == 1 ? 0 : group]; }
+    DG_DEVICE float2 cols(int32_t group) const {
+        return cols_[kCols == 1 ? 0 : c.col_scales().per_block() ? group % 2 : group];
+    }
 
 private:
-    static constexpr int32_t kRows = c.row_scales().per_row() ? row_pieces(c) * 2 : 1,
-                             kCols = c.col_scales().per_row() ? StepWords<c>::kGroups : 1;
+    /// Whether there are scales of a block of gates, and of one of ups.
+    static constexpr bool kHalves = c.gate.joins_halves() && c.b.scaling.per_block();
+    static constexpr int32_t kOfBlocks = kHalves ? 2 : 1,
+                             kRows = c.row_scales().per_row()     ? row_pieces(c) * 2
+                                     : c.row_scales().per_block() ? kOfBlocks
+                                                                  : 1,
+                             kCols = c.col_scales().per_row()     ? StepWords<c>::kGroups
+                                     : c.col_scales().per_block() ? kOfBlocks
+                                                                  : 1;
 
     template <Scaling scaling, int32_t kExtent>
     static DG_DEVICE uint32_t at(uint32_t scales, const WarpPlace<c>& place, int32_t first, int32_t group) {
         constexpr int32_t kEntries = scale_entries(c, scaling), kOfWarp = kEntries / c.sm80.k_warps;
         const int32_t entry = kEntries == 1 ? 0 : place.k * kOfWarp + group * kOfWarp / scale_groups(c);
-        return scales +
-               (entry * scale_rows(scaling, kExtent) + (scaling.per_block() ? first / scaling.rows : first)) * 4;
+        return scales + (entry * scale_rows(c, scaling, kExtent) + (!scaling.per_block() ? first
+                                                                    : kHalves            ? 0
+                                                                                         : first / scaling.rows)) *
+                            4;
     }
 
     float rows_[kRows];

@@ -61,10 +61,14 @@ struct BlockScales {
                 row[1] = ptx::load_shared(smem.block_scales(stage) + (run + block_scale_values(c) / kParts) * 4);
         } else {
             if constexpr (compiler_hints(c).forgets_row) ptx::forget(first_row);
-            const uint32_t scales = smem.row_scales(stage) + entry(c.row_scales(), group) * c.tile.rows * 4;
-            const uint32_t mine = Fragment16x8::thread_word(scales, first_row, lane, warp);
+            constexpr int32_t kPlaces = row_scale_places(c);
+            const uint32_t scales = smem.row_scales(stage) + entry(c.row_scales(), group) * kPlaces * 4;
+            uint32_t mine = Fragment16x8::thread_word(scales, first_row, lane, warp);
+            if constexpr (kGatedRows)
+                mine = scales + c.gate.row_of_b(static_cast<int32_t>(mine - scales) / 4, kPlaces) * 4;
             row[0] = row_scale<c>(mine);
-            row[1] = row_scale<c>(mine + Fragment16x8::kHalfRows * 4);
+            row[1] =
+                row_scale<c>(mine + (kGatedRows ? c.gate.row_of_b(kGateCols, kPlaces) : Fragment16x8::kHalfRows) * 4);
         }
         if constexpr (c.col_scales().per_channel()) {
             run[0] = 1;
@@ -74,8 +78,8 @@ struct BlockScales {
                 run[i] = ptx::load_shared(smem.block_scales(stage) + i * 4);
             }
         } else {
-            address =
-                smem.col_scales(stage) + entry(c.col_scales(), group) * c.tile.cols * 4 + Fragment16x8::col(lane) * 4;
+            address = smem.col_scales(stage) + entry(c.col_scales(), group) * col_scale_places(c) * 4 +
+                      Fragment16x8::col(lane) * (kGatedCols && !c.gate.joins_halves() ? 8 : 4);
 #pragma unroll
             for (int32_t i = 0; i < kHeld; ++i) col[i] = col_pair(i);
         }
@@ -125,6 +129,9 @@ struct BlockScales {
     }
 
 private:
+    /// Whether scales of gates and ups, which lie in B's order, are of rows, or of columns.
+    static constexpr bool kGatedRows = c.gate.any() && c.swap_ab, kGatedCols = c.gate.any() && !c.swap_ab;
+
     /// Of an operand's scales in the stage, that of a group of the other's, of which there may be more.
     static DG_DEVICE constexpr int32_t entry(const Scaling& scaling, int32_t group) {
         return group * scale_entries(c, scaling) / scale_groups(c);
@@ -132,6 +139,11 @@ private:
 
     /// Of a thread's two neighbours among these 8 columns.
     DG_DEVICE float2 col_pair(int32_t group) const {
+        if constexpr (kGatedCols) {
+            const uint32_t first = address + c.gate.row_of_b(group * Fragment16x8::kCols, col_scale_places(c)) * 4;
+            if constexpr (c.gate.joins_halves()) return ptx::load_shared_x2(first);
+            return make_float2(ptx::load_shared(first), ptx::load_shared(first + 8));
+        }
         return ptx::load_shared_x2(address + group * Fragment16x8::kCols * 4);
     }
 };

@@ -19,18 +19,43 @@ DG_DEVICE void transpose_words(uint32_t words, int32_t kept = -1) {
     ptx::store_shared_int_x4(words + lane * 16, mine[0], mine[1], mine[2], mine[3]);
 }
 
+/// The same of so many blocks of B's rows where tiles have gates and ups: words lie in B's order.
+template <GemmConfig c, int32_t kBlocks>
+DG_DEVICE void transpose_gated_words(uint32_t words, int32_t kept = -1) {
+    const int32_t lane = ptx::lane();
+    int32_t mine[kBlocks][4];
+#pragma unroll
+    for (int32_t i = 0; i < kBlocks * 4; ++i)
+        mine[i / 4][i % 4] =
+            ptx::load_shared_int(words + c.gate.row_of_b(32 * i + lane, kBlocks * kScaleRows) * 4) & kept;
+    __syncwarp();
+#pragma unroll
+    for (int32_t i = 0; i < kBlocks; ++i)
+        ptx::store_shared_int_x4(words + i * kScaleBlockBytes + lane * 16, mine[i][0], mine[i][1], mine[i][2],
+                                 mine[i][3]);
+}
+
+template <GemmConfig c, int32_t kBlocks, bool kOfB>
+DG_DEVICE void transpose_words_of(uint32_t words, int32_t kept = -1) {
+    if constexpr (kOfB && c.gate.any()) {
+        transpose_gated_words<c, kBlocks>(words, kept);
+    } else {
+#pragma unroll
+        for (int32_t i = 0; i < kBlocks; ++i) transpose_words(words + i * kScaleBlockBytes, kept);
+    }
+}
+
 /// The words that a K block has of `kBlocks` blocks of rows, where it has several. A step takes several scales of a
 /// word at once, of which the last ones may lie behind the end of K and be NaN, which zeros do not make harmless: they
 /// become zero. `k`: from the block's first element to that end.
-template <GemmConfig c, Scaling kScaling, int32_t kBlocks>
+template <GemmConfig c, Scaling kScaling, int32_t kBlocks, bool kOfB>
 DG_DEVICE void transpose_block_words(uint32_t words, int32_t k) {
 #pragma unroll
     for (int32_t word = 0; word < block_words(c); ++word) {
         const int32_t scales = (k - word * word_k(kScaling) + kScaling.k - 1) / kScaling.k,
                       behind = min(max(kScalesPerWord - scales, 0), kScalesPerWord);
         const auto kept = static_cast<int32_t>(uint64_t{0xffffffff} >> 8 * behind);
-#pragma unroll
-        for (int32_t i = 0; i < kBlocks; ++i) transpose_words(words + word_offset(false, kBlocks, 0, i, word), kept);
+        transpose_words_of<c, kBlocks, kOfB>(words + word_offset(false, kBlocks, 0, 0, word), kept);
     }
 }
 
@@ -51,17 +76,16 @@ DG_DEVICE void transpose_role(const Smem<c>& smem, const GemmParams& params) {
             ptx::barrier_wait(smem.full(ring.stage), ring.phase);
             if constexpr (has_several_words(c)) {
                 const int32_t k = k_end - block * c.tile.k;
-                if (!c.sm100.row_blocks) transpose_block_words<c, c.row_scales(), 1>(smem.row_scales(ring.stage), k);
+                if (!c.sm100.row_blocks)
+                    transpose_block_words<c, c.row_scales(), 1, c.swap_ab>(smem.row_scales(ring.stage), k);
                 if (!c.sm100.col_blocks)
-                    transpose_block_words<c, c.col_scales(), scale_blocks(c.tile.cols)>(smem.col_scales(ring.stage), k);
+                    transpose_block_words<c, c.col_scales(), scale_blocks(c.tile.cols), !c.swap_ab>(
+                        smem.col_scales(ring.stage), k);
             }
             if (!has_several_words(c) && !c.sm100.row_blocks && begins_word<c, kRowBlocks>(tile, block))
-                transpose_words(smem.row_scales(ring.stage));
-            if (!has_several_words(c) && !c.sm100.col_blocks && begins_word<c, kColBlocks>(tile, block)) {
-#pragma unroll
-                for (int32_t i = 0; i < scale_blocks(c.tile.cols); ++i)
-                    transpose_words(smem.col_scales(ring.stage) + i * kScaleBlockBytes);
-            }
+                transpose_words_of<c, 1, c.swap_ab>(smem.row_scales(ring.stage));
+            if (!has_several_words(c) && !c.sm100.col_blocks && begins_word<c, kColBlocks>(tile, block))
+                transpose_words_of<c, scale_blocks(c.tile.cols), !c.swap_ab>(smem.col_scales(ring.stage));
             // The words stay in this CTA, and are fenced for its own copies to tensor memory. The arrival tells the
             // leader no more than that it may issue them.
             ptx::fence_for_async_proxy();

@@ -42,13 +42,14 @@ DG_DEVICE void for_each_in_words(const uint4& four, const Visit& visit) {
 template <GemmConfig c>
 using PieceSums = RegisterOf<c.sum()>[chunk_cols(c)];
 
-/// Where these lie in D, `kCols` neighbours along the instruction's columns: a place (epilogue/tile_end.cuh).
-template <GemmConfig c>
+/// Where these lie in D, `kCols` neighbours along the instruction's columns: a place (epilogue/tile_end.cuh). Behind a
+/// gate, half as many: of columns gates and ups make one; where they are rows, two threads share theirs.
+template <GemmConfig c, bool kBehindGate = false>
 struct Piece : RunExchange<c, piece_d_cols(c)> {
-    static constexpr int32_t kCols = chunk_cols(c), kValues = kCols;
+    static constexpr int32_t kCols = chunk_cols(c) / (kBehindGate ? 2 : 1), kValues = kCols;
     static constexpr bool kAlongN = !c.swap_ab;  // D's rows are contiguous along the neighbours
     using Stored = StorageOf<c.output>;
-    using OfD = Piece;
+    using OfD = Piece<c, c.gate.any()>;
 
     int32_t row, col;      // of the first, in D's own frame: M and N
     int32_t m_end, n_end;  // first elements past D
@@ -67,19 +68,49 @@ struct Piece : RunExchange<c, piece_d_cols(c)> {
         col = c.swap_ab ? along_rows : along_cols;
     }
 
+    /// What a gate has made of these.
+    template <bool kOther>
+        requires(kBehindGate && !kOther)
+    DG_DEVICE explicit Piece(const Piece<c, kOther>& of)
+        : row(of.row + (!kAlongN && has_ups() ? kCols : 0)),
+          col(of.col / (2 * kGateCols) * kGateCols + of.col % kGateCols),
+          m_end(of.m_end),
+          n_end(c.gate.columns(of.n_end)),
+          group(of.group),
+          expert(of.expert) {}
+
+    /// visit(neighbour behind the gate, gate, up). Where they are rows, the thread of each gate takes the first half of
+    /// both, that of the up the second.
+    template <typename Values, typename Visit>
+    static DG_DEVICE void for_each_gated(const Values& values, const Visit& visit) {
+        constexpr int32_t kHalf = kCols / 2;
+#pragma unroll
+        for (int32_t i = 0; i < kHalf; ++i) {
+            if constexpr (kAlongN) {
+                const int32_t gate = i / kGateCols * 2 * kGateCols + i % kGateCols;
+                visit(i, values[gate], values[gate + kGateCols]);
+            } else {
+                const bool ups = has_ups();
+                const float mine = ups ? values[i + kHalf] : values[i], given = ups ? values[i] : values[i + kHalf],
+                            other = __shfl_xor_sync(0xffffffff, given, kGateCols);
+                visit(i, ups ? other : mine, ups ? mine : other);
+            }
+        }
+    }
+
     DG_DEVICE int32_t row_of(int32_t i) const { return row + (kAlongN ? 0 : i); }
     DG_DEVICE bool inside(int32_t i) const { return row_of(i) < m_end && col + (kAlongN ? i : 0) < n_end; }
 
     /// Where in memory a neighbour lies. `data` is D or C of the tile's group.
     template <typename Value>
     DG_DEVICE Value* place(Value* data, int64_t stride, int32_t i) const {
-        return data + row_of(i) * stride + column_of_d<c>(col + (kAlongN ? i : 0));
+        return data + row_of(i) * stride + line_place(col + (kAlongN ? i : 0), n_end);
     }
 
     /// Whether all neighbours are inside and are units of 16 bytes.
     template <typename Value>
     DG_DEVICE bool is_whole(Value* data, int64_t stride) const {
-        return kAlongN && !c.heads.any() && row < m_end && col + kCols <= n_end &&
+        return kAlongN && !c.heads.any() && !kAsB && row < m_end && col + kCols <= n_end &&
                reinterpret_cast<uint64_t>(place(data, stride, 0)) % 16 == 0;
     }
 
@@ -88,7 +119,8 @@ struct Piece : RunExchange<c, piece_d_cols(c)> {
     DG_DEVICE void for_each_along(const StorageOf<kElement>* data, int64_t stride, const Visit& visit) const {
         const int32_t first = kAlongM ? row : col, end = kAlongM ? m_end : n_end;
         const auto load = [&](int32_t i) {
-            return i < end ? to_register<kElement>(data[i * stride]) : RegisterOf<kElement>{};
+            const int32_t at = kAlongM || !kAsB ? i : row_of_b<c>(i, end);
+            return i < end ? to_register<kElement>(data[at * stride]) : RegisterOf<kElement>{};
         };
         if constexpr (kAlongM == kAlongN) {  // along the instruction's rows: a thread has one
             const RegisterOf<kElement> of_all = load(first);
@@ -98,7 +130,8 @@ struct Piece : RunExchange<c, piece_d_cols(c)> {
         }
         constexpr int32_t kInUnit = elements_in(kElement, 16);
         // Two loops: with the question inside, loads would wait for one another.
-        if (stride == 1 && first + kCols <= end && reinterpret_cast<uint64_t>(data + first) % 16 == 0) {
+        if ((kAlongM || !kAsB) && stride == 1 && first + kCols <= end &&
+            reinterpret_cast<uint64_t>(data + first) % 16 == 0) {
             const auto* line = reinterpret_cast<const uint4*>(data + first);
 #pragma unroll
             for (int32_t unit = 0; unit < kCols / kInUnit; ++unit)
@@ -185,7 +218,7 @@ struct Piece : RunExchange<c, piece_d_cols(c)> {
     /// visit(neighbour) where `marks` (PaddingRowsOf) has its row; `first` is the first one's in the tile.
     template <typename Marks, typename Visit>
     static DG_DEVICE void for_each_marked(const Marks& marks, int32_t first, const Visit& visit) {
-        constexpr int32_t kAtOnce = 16;
+        constexpr int32_t kAtOnce = kBehindGate ? 8 : 16;
         static_assert(kCols % kAtOnce == 0, "bits of so many rows from a multiple of it on are in one word");
         if (kAlongN ? !marks.has(first) : !marks.any()) return;
         uint32_t rows = 0;
@@ -195,19 +228,29 @@ struct Piece : RunExchange<c, piece_d_cols(c)> {
             if (kAlongN || (rows >> i % kAtOnce & 1)) visit(i);
         }
     }
+
+private:
+    /// Ahead of a gate what lies along N lies as rows of B do.
+    static constexpr bool kAsB = c.gate.any() && !kBehindGate;
+    static DG_DEVICE int32_t line_place(int32_t at, int32_t n) {
+        return kAsB ? row_of_b<c>(at, n) : kBehindGate ? at : column_of_d<c>(at);
+    }
+
+    /// Whether this thread's row is of ups, where gates and ups are rows.
+    static DG_DEVICE bool has_ups() { return ptx::lane() / kGateCols % 2 != 0; }
 };
 
 /// What is stored of them.
 template <GemmConfig c>
-using PieceValues = RegisterOf<c.output>[chunk_cols(c)];
+using PieceValues = RegisterOf<c.output>[c.gate.columns(chunk_cols(c))];
 
 /// Rows of padding among these.
 template <GemmConfig c>
 struct PiecePadding {
     const PaddingRows<c>& rows;
 
-    template <typename Visit>
-    DG_DEVICE void for_each_value(const Piece<c>& at, const Tile& tile, const Visit& visit) const {
+    template <typename Place, typename Visit>
+    DG_DEVICE void for_each_value(const Place& at, const Tile& tile, const Visit& visit) const {
         at.for_each_marked(rows, at.row - (c.swap_ab ? tile.col : tile.row), visit);
     }
 };

@@ -15,7 +15,7 @@ class StagedStores {
 public:
     DG_DEVICE explicit StagedStores(const Smem<c>& smem) : buffers_(smem.staging(threadIdx.x / 32)) {}
 
-    DG_DEVICE void write(const PieceValues<c>& values, const Piece<c>&, const Tile& tile, int32_t chunk,
+    DG_DEVICE void write(const PieceValues<c>& values, const PlaceOfD<Piece<c>>&, const Tile& tile, int32_t chunk,
                          const GemmParams& params) {
         const uint32_t buffer = buffers_ + turn_ * kChunk.bytes();
         // The engine may still read an earlier chunk from this buffer. (Groups of stores belong to a thread: always the
@@ -39,6 +39,7 @@ private:
     static constexpr int32_t kSpan = kChunk.swizzle_bytes();
 
     static DG_DEVICE void stage(uint32_t buffer, const PieceValues<c>& values) {
+        static_assert(!c.gate.any() || !c.swap_ab, "8 columns of D of neighbouring lanes are stored from registers");
         const int32_t lane = ptx::lane();
         if constexpr (c.swap_ab && bits(c.output) == 16) {
             stage_pairs(buffer, values);
@@ -48,7 +49,7 @@ private:
                 ptx::store_shared(buffer + swizzled<kSpan>(i * kSpan + lane * 4), values[i]);
         } else {
 #pragma unroll
-            for (int32_t unit = 0; unit < Piece<c>::kCols / kUnit<c>; ++unit) {
+            for (int32_t unit = 0; unit < PlaceOfD<Piece<c>>::kCols / kUnit<c>; ++unit) {
                 uint32_t words[4];
                 to_words<c>(values + unit * kUnit<c>, words);
                 ptx::store_shared_x4(buffer + swizzled<kSpan>(lane * kSpan + unit * 16), static_cast<int32_t>(words[0]),
@@ -78,7 +79,8 @@ private:
     static DG_DEVICE void copy(uint32_t buffer, const Tile& tile, int32_t chunk, const GemmParams& params) {
         const int32_t row = tile.row + tensor_warp() * kWarpRows,
                       col = tile.col + first_store_col<c>() + chunk * Piece<c>::kCols;
-        const int32_t x = columns_of_d<c, kChunk.inner>(c.swap_ab ? row : col), y = c.swap_ab ? col : row;
+        const int32_t x = columns_of_d<c, kChunk.inner>(c.gate.columns(c.swap_ab ? row : col)),
+                      y = c.swap_ab ? col : row;
         if constexpr (adds_to_memory(c.store))
             ptx::add_box(&params.d, buffer, x, y, group_of_d<c>(tile));
         else

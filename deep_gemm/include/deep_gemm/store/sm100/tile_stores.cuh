@@ -37,7 +37,7 @@ public:
         if constexpr (Piece<c>::kExchanges) piece.area = exchange_;
         PieceValues<c> values;
         finish_tile<c>(values, sums, piece, tile, PiecePadding<c>{padding_}, params_);
-        stores_.write(values, piece, tile, chunk, params_);
+        stores_.write(values, PlaceOfD<Piece<c>>(piece), tile, chunk, params_);
     }
 
     /// What warps find of columns that share a scale, of all chunks before one is written.

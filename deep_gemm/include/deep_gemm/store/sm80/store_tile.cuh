@@ -38,7 +38,12 @@ DG_DEVICE void store_pieces(WarpSums<c>& total, const Tile& tile, const WarpPlac
     undo_conversion_of_a<c>(total[kPiece]);
     Results<c> results;
     finish_tile<c>(results, total[kPiece], at, tile, LayoutPadding<c>(params), params);
-    store_piece<c>(results, at, params);
+    if constexpr (c.gate.any() && c.swap_ab)
+        PlaceOfD<Fragment<c>>(at).store(results, params);
+    else if constexpr (c.gate.any())
+        store_piece<behind_gate(c)>(results, PlaceOfD<Fragment<c>>(at), params);
+    else
+        store_piece<c>(results, at, params);
     if constexpr (kPiece + 1 < row_pieces(c)) store_pieces<c, kPiece + 1>(total, tile, place, params);
 }
 

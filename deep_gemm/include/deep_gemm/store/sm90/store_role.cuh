@@ -30,9 +30,10 @@ public:
 
     /// Before each of the tile's kSteps shares.
     DG_DEVICE void wait() {
-        if constexpr (!kPaced) return;
-        while (clock() - begin_ < due_) ptx::sleep_nanoseconds(100);
-        due_ += step_;
+        if constexpr (kPaced) {
+            while (clock() - begin_ < due_) ptx::sleep_nanoseconds(100);
+            due_ += step_;
+        }
     }
 
 private:
