@@ -11,11 +11,11 @@ from collections.abc import Sequence
 import torch
 
 from ._extension import C
+from ._k_group_sizes import k_of_groups, padded_sizes
 from ._numbers import integer
 from ._product import product
 from .epilogue import Epilogue, alpha_bits
 from .fp8 import _COMPILED_DIMS, Scaled, _write_empty_product
-from .layout import k_of_groups, padded_sizes
 from .settings import get_mk_alignment_for_contiguous_layout
 
 __all__ = ["k_grouped_fp8_gemm_nt_contiguous", "k_grouped_fp8_gemm_tn_contiguous"]

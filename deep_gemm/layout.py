@@ -14,6 +14,7 @@ from typing import Any
 import torch
 
 from ._extension import C
+from ._k_group_sizes import k_of_groups, padded_sizes, require_agreement
 from ._numbers import integer
 from ._product import layout as _layout
 from .operators import stands_in
@@ -146,7 +147,7 @@ def get_k_grouped_mn_major_tma_aligned_packed_ue8m0_tensor(
         words = (scales + groups * (_SCALES_PER_WORD - 1)) // _SCALES_PER_WORD
     alignment = k_alignment if use_psum_layout else 0
     if sf.device.type == "cpu" and not stands_in(layout):
-        _require_agreement(layout.tolist(), sizes, scales, gran_k, alignment)
+        require_agreement(layout.tolist(), sizes, scales, gran_k, alignment)
     padded_rows = get_tma_aligned_size(rows, 4)
     out = torch.empty((words, padded_rows), dtype=torch.int32, device=sf.device)[:, :rows]
     if out.numel() > 0 and not stands_in(sf):
@@ -282,44 +283,6 @@ def _require_groups(layout: torch.Tensor | None, name: str, sf: torch.Tensor) ->
         raise ValueError(f"{name} must be [groups], got shape {tuple(layout.shape)}")
     if layout.device != sf.device:
         raise ValueError(f"{name} must be on the device of sf ({sf.device}), got {layout.device}")
-
-
-def _require_agreement(layout: list[int], sizes: list[int], scales: int, gran_k: int, psum_alignment: int) -> None:
-    """`grouped_layout`, where it can be read, says the K of `ks_cpu` and takes the rows of `sf`."""
-    if any(value < 0 for value in layout):
-        raise ValueError(f"grouped_layout must not be negative, got {layout}")
-    ks, end = [], 0
-    for value in layout:
-        begin = _ceil_div(end, psum_alignment) * psum_alignment if psum_alignment else 0
-        end = value
-        if end < begin:
-            raise ValueError(
-                "grouped_layout must hold where each group ends, the next one starting at that rounded up to "
-                f"{psum_alignment}, got {layout}"
-            )
-        ks.append(end - begin)
-    for k, host in zip(ks, sizes, strict=False):
-        longest = _ceil_div(k, psum_alignment) * psum_alignment if psum_alignment else k
-        if not k <= host <= longest:
-            raise ValueError(f"grouped_layout contradicts ks_cpu: it says K of {ks} ({layout}), ks_cpu says {sizes}")
-    taken = sum(_ceil_div(k, gran_k) for k in ks)
-    if taken != scales:
-        raise ValueError(
-            f"sf must have {taken} rows, one per {gran_k} of each group's K in {ks} as grouped_layout says, got "
-            f"{scales}"
-        )
-
-
-def k_of_groups(layout: torch.Tensor, psum_alignment: int) -> torch.Tensor:
-    """int32 [groups] of a `grouped_layout` on its device; 0: it holds that."""
-    if psum_alignment == 0:
-        return layout
-    starts = torch.cat([layout.new_zeros(1), padded_sizes(layout[:-1], psum_alignment)])
-    return layout - starts[: len(layout)]
-
-
-def padded_sizes(sizes: torch.Tensor, alignment: int) -> torch.Tensor:
-    return (sizes + (alignment - 1)) // alignment * alignment
 
 
 def _require_psum_layout(psum_layout: torch.Tensor | None, sf: torch.Tensor) -> None:

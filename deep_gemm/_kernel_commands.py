@@ -1,0 +1,159 @@
+"""`python -m deep_gemm explain` and `precompile`: which kernels calls need, and compiling them beforehand."""
+
+from __future__ import annotations
+
+import argparse
+
+from . import _models, jit
+from ._demo import first_line, say
+from ._extension import C
+from ._precompile import PRODUCTS, Calls, kernels_of, output_for
+from ._recorded_calls import RecordedCalls
+from ._targets import BLACKWELL_TARGETS, GPUS
+
+
+def sms_of(arguments: argparse.Namespace) -> int:
+    """SMs that kernels may use: those that were given, or all of the target's GPU."""
+    return int(arguments.sms or GPUS[arguments.target].sms)
+
+
+# Of weights: for all of K, or those of a recipe.
+INT8_SCALES: dict[str, dict[str, int]] = {
+    "whole": {},
+    "rows": {"gran_k_b": 128, "per_row_b": 1},
+    "blocks": {"gran_k_b": 128},
+}
+
+
+def scale_fields(arguments: argparse.Namespace) -> dict[str, int]:
+    """How scales come, as `Calls.scales` takes it."""
+    if arguments.product == "int8":
+        tokens = {"gran_k_a": 128} if arguments.int8_tokens == "groups" else {}
+        return INT8_SCALES[arguments.int8_scales] | tokens | {"asymmetric_a": int(arguments.asymmetric)}
+    fields = {f"gran_k_{name}": int(getattr(arguments, f"gran_k_{name}")) for name in "ab"}
+    blackwell = arguments.target in BLACKWELL_TARGETS
+    if blackwell:
+        fields |= {f"packs_scales_{name}": int(getattr(arguments, f"scales_{name}") == "fp32") for name in "ab"}
+    if blackwell and arguments.product == "fp8_fp4":
+        of_pairs = fields["packs_scales_b"] if arguments.far_exponents else 0  # PackedWeights have words
+        return {"gran_k_a": fields["gran_k_a"], "packs_scales_a": fields["packs_scales_a"], "packs_scales_b": of_pairs}
+    if arguments.product == "fp4":
+        return {name: value for name, value in fields.items() if name.startswith("packs")}
+    return fields if arguments.product == "fp8" else {}
+
+
+def calls_of(arguments: argparse.Namespace) -> Calls:
+    return Calls(
+        product=arguments.product,
+        grouping=arguments.grouping,
+        experts=arguments.experts,
+        expected_m=arguments.expected_m or 0,
+        group_size=arguments.group_size,
+        token_scales=arguments.token_scales,
+        minus_eight=arguments.minus_eight,
+        zero_points=arguments.zero_points,
+        far_exponents=arguments.far_exponents,
+        fp32_scales=arguments.fp32_scales,
+        alpha=arguments.alpha,
+        row_scale=arguments.row_scale,
+        output=getattr(arguments, "output", None),
+        add_c=getattr(arguments, "add_c", False),
+        bias=getattr(arguments, "bias", None),
+        scales=scale_fields(arguments),
+    )
+
+
+def explain(arguments: argparse.Namespace) -> int:
+    """Candidates, why each was refused, and the choice."""
+    calls, sms = calls_of(arguments), sms_of(arguments)
+    with jit.record(arguments.target, sms):
+        made = RecordedCalls(calls, arguments.n, arguments.k, arguments.m, arguments.target)
+        made.make(calls.expected_m or arguments.m if calls.grouping == "masked" else arguments.m)
+    lines = C.explain_recorded().splitlines()
+    legal = [line for line in lines if ": refused" not in line]
+    refused = [line for line in lines if ": refused" in line]
+    experts = f" of {calls.experts} {calls.grouping} experts" if calls.grouping != "dense" else ""
+    problem = f"M={arguments.m} N={arguments.n} K={arguments.k}{experts}, {arguments.target} with {sms} SMs"
+    print(f"{problem}: {len(legal)} candidates, cheapest first")
+    for index, line in enumerate(legal if arguments.all else legal[:10]):
+        print(f"{'->' if index == 0 else '  '} {line}")
+    if len(legal) > 10 and not arguments.all:
+        print(f"   ... and {len(legal) - 10} more (--all)")
+    print(f"refused: {len(refused)}")
+    reasons: dict[str, int] = {}
+    for line in refused:
+        reasons[line.split(": refused, ")[1]] = reasons.get(line.split(": refused, ")[1], 0) + 1
+    for reason, count in sorted(reasons.items(), key=lambda item: -item[1]):
+        print(f"   {count:4d}: {reason}")
+    if arguments.all:
+        print("\n".join(f"   {line}" for line in refused))
+    kernel = C.recorded_kernel()
+    if "ahead_name" in kernel:
+        print(f"\n{kernel['ahead_name']} converts an operand before it")
+    print(f"\nchosen kernel ({'FP16' if calls.product == 'fp16' else 'BF16'} output):\n{kernel['text']}")
+    return 0
+
+
+def precompile(arguments: argparse.Namespace) -> int:
+    """Compile every kernel that M = 1 ... --max-m can need for the given weights, or for a model's."""
+    if bool(arguments.weight) == (arguments.model is not None):
+        raise ValueError("precompile wants shapes of weights (7168x2048 ...), or --model config.json")
+    kernels = kernels_of_model(arguments) if arguments.model else kernels_of_weights(arguments)
+    recording = jit.Recording(arguments.target, kernels)
+    if arguments.dry_run:
+        print("\n".join(f"  {kernel.name}" for kernel in kernels))
+        return 0
+    return compile_and_tell(recording, output_for(arguments.newer_gpu))
+
+
+def kernels_of_model(arguments: argparse.Namespace) -> list[jit.RecordedKernel]:
+    weights = _models.weights_of_model(
+        arguments.model,
+        tensor_parallel=arguments.tensor_parallel,
+        expert_parallel=arguments.expert_parallel,
+        product=arguments.product if arguments.product != PRODUCTS[0] else None,
+    )
+    target = arguments.target
+    limits = (arguments.max_m, arguments.max_masked_m)
+    found = _models.kernels_of_model(weights, *limits, target, sms_of(arguments), progress=True)
+    kernels = [kernel for _, some in found for kernel in some]
+    for each, some in found:
+        experts = f", {each.calls.experts} {each.calls.grouping}" if each.calls.grouping != "dense" else ""
+        print(f"{each.name:28s} {each.n:6d} x {each.k:6d} {each.calls.product}{experts}: {len(some)} kernels")
+    if indexer := _models.indexer_kernels(arguments.model, target):
+        print(f"{'index logits':28s} {len(indexer)} kernels")
+    kernels = list(dict.fromkeys([*kernels, *indexer]))
+    print(f"{arguments.model}: {len(kernels)} kernels for {target}")
+    return kernels
+
+
+def kernels_of_weights(arguments: argparse.Namespace) -> list[jit.RecordedKernel]:
+    kernels = kernels_of(
+        calls_of(arguments),
+        arguments.weight,
+        arguments.max_m,
+        arguments.target,
+        sms_of(arguments),
+        layouts=arguments.layouts,
+    )
+    print(f"{len(arguments.weight)} weights, M up to {arguments.max_m}: {len(kernels)} kernels for {arguments.target}")
+    return kernels
+
+
+def compile_and_tell(recording: jit.Recording, output: str = "cubin") -> int:
+    """Compile kernels, and say what became of them. 0 where all of them are in the cache for other processes."""
+    before = jit.statistics()
+    results = jit.compile_recorded(recording, output=output, progress=True)
+    stored, found = (jit.statistics()[count] - before[count] for count in ("stored", "found_on_disk"))
+    errors = [(result.name, result.error) for result in results if result.error is not None]
+    for name, error in errors:
+        print(f"failed: {name}: {first_line(error)}")
+    memory_only = len(results) - len(errors) - stored - found
+    say("compiled", stored + memory_only)
+    say("found", f"{found} compiled earlier")
+    say("failed", len(errors))
+    where = jit.cache_dir() or "there is no cache directory"
+    say("in the cache", f"{stored + found} of {len(results)} ({where})")
+    if memory_only:
+        say("not stored", f"{memory_only}, which end with this process: the cache cannot be written")
+    return 1 if errors or memory_only else 0
