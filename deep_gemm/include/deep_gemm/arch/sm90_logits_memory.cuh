@@ -41,9 +41,9 @@ constexpr LogitsSmemPlan plan_logits_smem(const LogitsConfig& c) {
     return plan;
 }
 
-/// Key stages that fit beside the rest, 12 at most.
+/// Key stages that fit beside the rest: reading from memory takes some 64 KB under way, whatever D is.
 constexpr int32_t logits_stages(LogitsConfig c) {
-    constexpr int32_t kMaxStages = 12;
+    constexpr int32_t kMaxStages = 32;
     c.stages = kMaxStages;
     while (c.stages > 2 && plan_logits_smem(c).bytes > kMaxSmemBytes) --c.stages;
     return c.stages;
