@@ -72,6 +72,21 @@ LogitsPlan plan_sm90(LogitsConfig c, int32_t wanted) {
             .smem_bytes = static_cast<uint32_t>(sm90::plan_logits_smem(c).bytes)};
 }
 
+/// Keys and queries with exponents become BF16. Two warpgroups, or three where they have few columns, take tiles in
+/// turn: one converts or finishes while the other's products run.
+LogitsPlan plan_sm90_converted(LogitsConfig c, int32_t wanted) {
+    constexpr int32_t kMaxConvertedColumns = 128, kFewColumns = 64;
+    c.multiplied = Element::bf16;
+    c.rows = rows_of_product(c.padded_heads, wanted, kMaxConvertedColumns);
+    c.math_groups = c.columns() <= kFewColumns ? 3 : 2;
+    c.query_stages = 2;
+    c.stages = sm90::logits_stages(c);
+    return {.arch = Arch::sm90,
+            .config = c,
+            .threads = static_cast<uint32_t>(sm90::logits_threads(c)),
+            .smem_bytes = static_cast<uint32_t>(sm90::plan_logits_smem(c).bytes)};
+}
+
 /// Heads are padded to what an instruction of 128 rows counts its columns in.
 LogitsPlan plan_sm100(LogitsConfig c, int32_t wanted) {
     constexpr int32_t kColumnStep = 16;
@@ -104,7 +119,8 @@ LogitsPlan plan_logits(const LogitsCall& call, const TargetRow& target) {
     const int32_t wanted = call.paged ? call.rows_per_request : call.rows;
     // The copy engine reads scales where they start at a multiple of 16 bytes, which a part of a tensor may not do.
     const bool copied = call.paged || reinterpret_cast<uintptr_t>(call.key_scales.data) % kTmaAlignment == 0;
-    if (target.arch == Arch::sm90 && !call.exponents && copied) return plan_sm90(config, wanted);
+    if (target.arch == Arch::sm90 && copied)
+        return call.exponents ? plan_sm90_converted(config, wanted) : plan_sm90(config, wanted);
     if (target.arch == Arch::sm100 && copied) return plan_sm100(config, wanted);
     return plan_sm80(config, wanted, target.facts.number);
 }

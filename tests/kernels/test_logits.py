@@ -86,13 +86,14 @@ def test_rows_of_the_result_start_at_multiples_of_1024_bytes(device) -> None:
 
 @pytest.mark.sampled(3)
 @pytest.mark.parametrize("device", [*EVERY_SCHEDULE, *ON_GPU], indirect=True)
-def test_twenty_calls_give_equal_bits(device) -> None:
+@pytest.mark.parametrize("form", ["fp8", "mxfp8", "mxfp4"])
+def test_twenty_calls_give_equal_bits(device, form) -> None:
     first, end = ragged(12, 260)
-    dense = fp8_dense(12, 260, 64, 128, first=first, end=end, device=device)
-    paged = fp8_paged(torch.tensor([[130, 131], [7, 64]]), 2, 64, 128, 64, device=device)
+    dense = fp8_dense(12, 260, 64, 128, first=first, end=end, form=form, device=device)
+    paged = fp8_paged(torch.tensor([[130, 131], [7, 64]]), 2, 64, 128, 64, form=form, device=device)
 
     def calls() -> tuple[torch.Tensor, torch.Tensor]:
-        return deep_gemm.fp8_mqa_logits(*dense.arguments), deep_gemm.fp8_paged_mqa_logits(
+        return deep_gemm.fp8_fp4_mqa_logits(*dense.arguments), deep_gemm.fp8_fp4_paged_mqa_logits(
             paged.q, paged.cache, paged.weights, paged.lengths, paged.table, None, 140, True
         )
 

@@ -24,9 +24,18 @@ struct LogitsSmemPlan {
     int32_t keys = 0, scales = 0, atoms = 0, weights = 0, segment = 0, share = 0, barriers = 0, bytes = 0;
 };
 
+/// Spans of 128 bytes of a head of a query, in which its columns lie one after the other, where it was converted.
+inline constexpr int32_t kConvertedSpanBytes = 128;
+constexpr int32_t converted_spans(const LogitsConfig& c) {
+    return ceil_div(bytes_of(c.multiplied, c.d), kConvertedSpanBytes);
+}
+constexpr int32_t column_bytes(const LogitsConfig& c) {
+    return c.exponents ? converted_spans(c) * kConvertedSpanBytes : c.key_bytes();
+}
+
 constexpr LogitsSmemPlan plan_logits_smem(const LogitsConfig& c) {
     LogitsSmemPlan plan;
-    plan.product_bytes = align_up(c.columns() * c.key_bytes(), kLogitsAlignment);
+    plan.product_bytes = align_up(c.columns() * column_bytes(c), kLogitsAlignment);
     plan.query_stage_bytes = plan.product_bytes * c.products * c.row_groups();
     plan.key_stage_bytes = kLogitsTile * c.key_bytes();
     plan.keys = plan.query_stage_bytes * c.query_stages;

@@ -63,7 +63,7 @@ DG_DEVICE void run_mqa_logits_sm100(const LogitsParams& params) {
     if (warp < kLoadKeys) FinishLogits<c>(smem, tensor_memory, warp / 4).run();
     if (warp == kLoadKeys) load_keys<c>(smem, share, lane, params);
     if (warp == kLoadAtoms)
-        load_atoms<c>(smem, share, lane, params, [&](int32_t stage, const AtomRows& rows) {
+        load_atoms<c, true>(smem, share, lane, params, [&](int32_t stage, const AtomRows& rows) {
             if constexpr (c.exponents) write_query_words<c>(smem, stage, rows, lane, params);
         });
     if (warp == kMultiply) MultiplyKeys<c>(smem, tensor_memory).run();

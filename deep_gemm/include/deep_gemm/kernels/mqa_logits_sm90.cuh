@@ -1,13 +1,15 @@
 // Index logits on Hopper: a persistent grid of warp-specialised CTAs.
 //
 //   warps                     role
-//   math warpgroups           wait for a tile of keys, multiply it by queries, finish and store logits
+//   math warpgroups           wait for a tile of keys, multiply it by queries, finish and store logits; where there are
+//                             exponents, convert keys to BF16 first
 //   last warpgroup, warp 0    load keys and their scales
-//   its warp 1                load queries, weights, and what rows see, an atom ahead
+//   its warp 1                load queries (or convert them), weights, and what rows see, an atom ahead
 //   its other warps           write -inf where logits are cleaned
 #pragma once
 
 #include <deep_gemm/load/sm90/logits.cuh>
+#include <deep_gemm/load/sm90/logits_queries.cuh>
 #include <deep_gemm/mma/sm90/logits.cuh>
 
 namespace deep_gemm {
@@ -50,7 +52,9 @@ DG_DEVICE void run_mqa_logits_sm90(const LogitsParams& params) {
         if (warp == 0)
             load_keys<c>(smem, share, lane, params);
         else if (warp == 1)
-            load_atoms<c>(smem, share, lane, params, [](int32_t, const AtomRows&) {});
+            load_atoms<c, !c.exponents>(smem, share, lane, params, [&](int32_t stage, const AtomRows& rows) {
+                if constexpr (c.exponents) convert_queries<c>(smem, stage, rows, lane, params);
+            });
         else if (params.cleaned)
             clean_logits<c>(static_cast<int32_t>(blockIdx.x) * kCleaners + warp - kLoaders,
                             static_cast<int32_t>(gridDim.x) * kCleaners, lane, params);

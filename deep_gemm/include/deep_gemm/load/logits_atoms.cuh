@@ -9,7 +9,7 @@
 
 namespace deep_gemm {
 
-/// Queries of an atom.
+/// Queries of an atom, by the copy engine. By one lane.
 template <LogitsConfig c, typename Smem>
 DG_DEVICE void copy_queries(const Smem& smem, int32_t stage, int32_t first_row, const LogitsParams& p) {
     constexpr int32_t kProducts = c.products * c.row_groups(), kBytes = c.columns() * c.key_bytes();
@@ -41,8 +41,8 @@ DG_DEVICE void write_atom(const Smem& smem, int32_t stage, const LogitsSegment& 
 }
 
 /// Walks the CTA's share. Behind the last atom one of no tiles says that there are no more. `write_more(stage, rows)`
-/// is what an architecture needs beside.
-template <LogitsConfig c, typename Smem, typename WriteMore>
+/// is what an architecture needs beside: all of the queries, if !kCopies.
+template <LogitsConfig c, bool kCopies, typename Smem, typename WriteMore>
 DG_DEVICE void load_atoms(const Smem& smem, const LogitsShare& share, int32_t lane, const LogitsParams& p,
                           const WriteMore& write_more) {
     Ring<c.query_stages> ring;
@@ -51,7 +51,8 @@ DG_DEVICE void load_atoms(const Smem& smem, const LogitsShare& share, int32_t la
     while (walk.next(segment, lane, p)) {
         ptx::barrier_wait(smem.queries_empty(ring.stage), ring.phase ^ 1);
         __syncwarp();
-        if (lane == 0) copy_queries<c>(smem, ring.stage, rows_of_atom<c>(segment.atom, p).first, p);
+        if (kCopies && lane == 0) copy_queries<c>(smem, ring.stage, rows_of_atom<c>(segment.atom, p).first, p);
+        if (!kCopies && lane == 0) ptx::barrier_arrive(smem.queries_full(ring.stage));
         write_atom<c>(smem, ring.stage, segment, lane, p);
         write_more(ring.stage, rows_of_atom<c>(segment.atom, p));
         ptx::barrier_arrive(smem.queries_full(ring.stage));

@@ -2,43 +2,11 @@
 #pragma once
 
 #include <deep_gemm/arch/sm80_logits_memory.cuh>
-#include <deep_gemm/convert/logits.cuh>
 #include <deep_gemm/logits/blocks.cuh>
 #include <deep_gemm/logits/finish.cuh>
+#include <deep_gemm/logits/quarter.cuh>
 
 namespace deep_gemm::sm80 {
-
-/// How a head, or a key, lies among four lanes: each has a quarter of D, which is what it hands over to all products
-/// along K. Operands agree in that order, so no sum needs another.
-template <LogitsConfig c>
-struct Quarter {
-    static constexpr int32_t kCodes = c.d / 4, kBytes = bytes_of(c.element, kCodes);
-    using Conversion = ConvertCodes<c.element, c.multiplied, kCodes>;
-    static constexpr int32_t kWords = Conversion::kWords, kConverted = Conversion::kConverted;
-    static constexpr int32_t kUnits = ceil_div(kConverted, 4);  // of 16 bytes
-    static constexpr int32_t kUnitBytes = kConverted < 4 ? kConverted * 4 : 16;
-
-    /// Of a unit of lane `part` of four.
-    static DG_DEVICE int32_t unit_offset(int32_t unit, int32_t part) { return (unit * 4 + part) * kUnitBytes; }
-
-    static DG_DEVICE void load(uint32_t (&codes)[kWords], const uint8_t* address) {
-        if constexpr (kWords % 4 == 0) {
-#pragma unroll
-            for (int32_t i = 0; i < kWords / 4; ++i) {
-                const uint4 four = reinterpret_cast<const uint4*>(address)[i];
-                codes[4 * i] = four.x, codes[4 * i + 1] = four.y, codes[4 * i + 2] = four.z, codes[4 * i + 3] = four.w;
-            }
-        } else {
-            static_assert(kWords == 2);
-            const uint2 two = *reinterpret_cast<const uint2*>(address);
-            codes[0] = two.x, codes[1] = two.y;
-        }
-    }
-
-    static DG_DEVICE uint32_t exponent(uint32_t word, int32_t part) {
-        return word >> part * kCodes / kMxGroup * 8 & 0xff;
-    }
-};
 
 /// Queries of an atom, their weights, and what they see. A thread has whole heads. What tensor cores do not know as NaN
 /// becomes NaN by the head's weight.

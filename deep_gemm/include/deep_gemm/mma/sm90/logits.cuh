@@ -3,6 +3,7 @@
 
 #include <deep_gemm/arch/sm90_logits_smem.cuh>
 #include <deep_gemm/logits/finish.cuh>
+#include <deep_gemm/mma/sm90/logits_keys.cuh>
 #include <deep_gemm/ptx/barrier.cuh>
 #include <deep_gemm/ptx/control.cuh>
 #include <deep_gemm/ptx/wgmma.cuh>
@@ -32,7 +33,11 @@ public:
             begin_atom(ring.stage);
             // Of the tiles of all segments, those whose turn it is.
             const int32_t first = (warpgroup_ - turn_ + kStep) % kStep;
-            score(ring.stage, segment.x + first * kLogitsTile, ceil_div(segment.y - first, kStep));
+            const int32_t first_key = segment.x + first * kLogitsTile, tiles = ceil_div(segment.y - first, kStep);
+            if constexpr (c.exponents)
+                score_converted(ring.stage, first_key, tiles);
+            else
+                score(ring.stage, first_key, tiles);
             turn_ = (turn_ + segment.y) % kStep;
             __syncwarp();
             if (lane_ == 0) ptx::barrier_arrive(smem_.queries_empty(ring.stage));
@@ -81,6 +86,30 @@ private:
             if (lane_ == 0) ptx::barrier_arrive(smem_.empty(ring_.stage));
             ring_.advance(kStep);
             finish(sums[c.products - 1], c.products - 1, key, scale);
+        }
+    }
+
+    /// The same of keys with exponents. Once a tile's codes are in registers, its stage is let go.
+    DG_DEVICE void score_converted(int32_t query_stage, int32_t first_key, int32_t tiles) {
+        static_assert(c.products == 1 && !c.shares_keys);
+        int32_t key = first_key + warp_ * 16 + Quads::key(lane_);
+#pragma unroll 1
+        for (int32_t tile = 0; tile < tiles; ++tile, key += kStep * kLogitsTile) {
+            ConvertedKeys<c> keys;
+            ptx::barrier_wait(smem_.full(ring_.stage), ring_.phase);
+            keys.load(smem_.keys(ring_.stage), smem_.scales(ring_.stage), warp_ * 16, lane_);
+            __syncwarp();
+            if (lane_ == 0) ptx::barrier_arrive(smem_.empty(ring_.stage));
+            ring_.advance(kStep);
+            keys.convert(lane_);
+            Sums sums;
+            keys.pin();
+#pragma unroll
+            for (int32_t i = 0; i < kSums; ++i) ptx::pin(sums[i]);
+            keys.multiply(sums, smem_.queries(query_stage, 0, 0));
+            wait<0>(sums);
+            keys.pin();
+            finish(sums, 0, key, keys.scale());
         }
     }
 
