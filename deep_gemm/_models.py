@@ -55,9 +55,7 @@ def _need(fields: Fields, name: str) -> int:
     return int(fields[name])
 
 
-def _of_packed(what: str, bits: object, group_size: object, product: str, zero_points: bool) -> dict[str, Any]:
-    if bits != 4:
-        raise ValueError(f"{what} must have 4 bits, got {bits!r}: name a product that serves it, or None for BF16")
+def _of_packed(group_size: object, product: str, zero_points: bool) -> dict[str, Any]:
     size = None if group_size in (None, -1) else integer("group_size", group_size)
     return {"product": product, "group_size": size, "zero_points": zero_points}
 
@@ -83,7 +81,14 @@ def _quantisation(fields: Fields, product: str | None) -> tuple[dict[str, Any], 
     if method in ("gptq", "awq"):
         zero_points = bool(given.get("zero_point")) if method == "awq" else given.get("sym") is False
         bits = given.get("bits", given.get("w_bit"))
-        packed = _of_packed(f"weights of {method}", bits, given.get("group_size", 128), "bf16_int4", zero_points)
+        served = (4, 8) if method == "gptq" else (4,)
+        if bits not in served:
+            many = " or ".join(map(str, served))
+            raise ValueError(
+                f"weights of {method} must have {many} bits, got {bits!r}: name a product that serves it, or None "
+                "for BF16"
+            )
+        packed = _of_packed(given.get("group_size", 128), f"bf16_int{bits}", zero_points)
         return packed, packed
     if method == "compressed-tensors":
         packed = _compressed_tensors(given)
@@ -101,11 +106,16 @@ def _compressed_tensors(given: Fields) -> dict[str, Any]:
         return {"product": "int8"}
     if kinds == (("float", 8), ("float", 8)) and weights.get("block_structure") == _BLOCK:
         return {"product": "fp8"}
-    products = {("int", 8): "int8_int4", ("float", 8): "fp8_int4", (None, None): "bf16_int4"}
-    if kinds[0] != ("int", 4) or kinds[1] not in products:
+    products = {
+        (("int", 4), ("int", 8)): "int8_int4",
+        (("int", 4), ("float", 8)): "fp8_int4",
+        (("int", 4), (None, None)): "bf16_int4",
+        (("int", 8), (None, None)): "bf16_int8",
+    }
+    if kinds not in products:
         raise ValueError(f"config_groups: weights of {kinds[0]} beside activations of {kinds[1]} are not served")
     zero_points = weights.get("symmetric") is False
-    return _of_packed("weights", 4, weights.get("group_size"), products[kinds[1]], zero_points)
+    return _of_packed(weights.get("group_size"), products[kinds], zero_points)
 
 
 def _attention(fields: Fields, tensor_parallel: int) -> Iterator[tuple[str, int, int]]:
@@ -220,8 +230,8 @@ def precompile_model(
     """Compile every kernel that a model's linear layers, experts and indexer need, with or without a GPU.
 
     Read are fields of a Hugging Face config.json, not the model's name: sizes, experts, MLA's ranks, the indexer, and
-    `quantization_config` (fp8 by blocks of 128 x 128; mxfp4; gptq, awq and compressed-tensors of 4 bits, beside 16-bit
-    activations or what compressed-tensors says; INT8). What decides and is unknown is refused by its name. Left to
+    `quantization_config` (fp8 by blocks of 128 x 128; mxfp4; gptq, awq and compressed-tensors of 4 bits, the first
+    and the last also of 8, beside 16-bit activations or what compressed-tensors says; INT8). What decides and is unknown is refused by its name. Left to
     torch: embeddings, the router, the output layer.
 
     Args:

@@ -209,7 +209,7 @@ def test_the_command_lists_weights_and_kernels(tmp_path, cache) -> None:
         ({"hidden_size": None}, "config must have hidden_size, an integer, got None"),
         ({"quantization_config": {"quant_method": "quark"}}, "quant_method must be one of fp8, .*, got 'quark'"),
         ({"quantization_config": {"quant_method": "fp8"}}, r"weight_block_size must be \[128, 128\], got None"),
-        ({"quantization_config": {"quant_method": "gptq", "bits": 3}}, "weights of gptq must have 4 bits, got 3"),
+        ({"quantization_config": {"quant_method": "gptq", "bits": 3}}, "weights of gptq must have 4 or 8 bits, got 3"),
         ({"num_attention_heads": 6}, "num_attention_heads=6 must be divisible by the number of GPUs .*, got 4"),
     ],
 )
@@ -223,3 +223,20 @@ def test_the_command_wants_weights_or_a_model(cache, tmp_path) -> None:
     assert said in refuse("precompile", DG_JIT_CACHE_DIR=cache)
     assert said in refuse("precompile", "512x512", "--model", "x", DG_JIT_CACHE_DIR=cache)
     assert "No such file" in refuse("precompile", "--model", str(tmp_path / "none.json"), DG_JIT_CACHE_DIR=cache)
+
+
+COMPRESSED = {"quant_method": "compressed-tensors", "config_groups": {"a": {"weights": {"type": "int", "num_bits": 8}}}}
+
+
+@pytest.mark.parametrize(
+    ("given", "group", "zeros"),
+    [
+        ({"quant_method": "gptq", "bits": 8, "group_size": 64, "sym": False}, 64, True),
+        ({"quant_method": "gptq", "bits": 8}, 128, False),
+        (COMPRESSED, None, False),
+    ],
+)
+def test_weights_of_8_bits_beside_16(given, group, zeros) -> None:
+    for each in weights_of_model({**SMALL, "quantization_config": given}):
+        made = each.calls
+        assert (made.product, made.group_size, made.zero_points) == ("bf16_int8", group, zeros)
