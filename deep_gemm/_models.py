@@ -230,9 +230,9 @@ def precompile_model(
     """Compile every kernel that a model's linear layers, experts and indexer need, with or without a GPU.
 
     Read are fields of a Hugging Face config.json, not the model's name: sizes, experts, MLA's ranks, the indexer, and
-    `quantization_config` (fp8 by blocks of 128 x 128; mxfp4; gptq, awq and compressed-tensors of 4 bits, the first
-    and the last also of 8, beside 16-bit activations or what compressed-tensors says; INT8). What decides and is unknown is refused by its name. Left to
-    torch: embeddings, the router, the output layer.
+    `quantization_config` (fp8 by blocks of 128 x 128; mxfp4; gptq, awq and compressed-tensors of 4 bits, the first and
+    the last also of 8, beside 16-bit activations or what compressed-tensors says; INT8). What decides and is unknown is
+    refused by its name. Left to torch: embeddings, the router, the output layer.
 
     Args:
         config: the file, its directory, or its content.

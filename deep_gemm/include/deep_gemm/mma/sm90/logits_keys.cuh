@@ -49,8 +49,9 @@ public:
         ptx::wgmma_fence();
 #pragma unroll
         for (int32_t step = 0; step < kSteps; ++step) {
-            const uint64_t cols = ptx::wgmma_descriptor_of_rows<kConvertedSpanBytes>(
-                queries + step / kSpanSteps * c.columns() * kConvertedSpanBytes);
+            const uint64_t cols =
+                ptx::wgmma_descriptor_of_rows<kConvertedSpanBytes>(queries + step / kSpanSteps * c.columns() *
+                                                                                 kConvertedSpanBytes);
             ptx::WgmmaFromRegisters<c.columns()>::template bf16<false>(sums, rows_[step],
                                                                        cols + step % kSpanSteps * (32 >> 4), step > 0);
         }
