@@ -9,6 +9,7 @@
 #include <deep_gemm/ptx/control.cuh>
 #include <deep_gemm/ptx/convert.cuh>
 #include <deep_gemm/ptx/cp_async.cuh>
+#include <deep_gemm/ptx/maximum.cuh>
 #include <deep_gemm/ptx/memory.cuh>
 #include <deep_gemm/ptx/mma_sync.cuh>
 
@@ -24,6 +25,13 @@ DG_DEVICE void split_tf32(float value, uint32_t& high, uint32_t& low) {
     if ((high & 0x7f800000) == 0x7f800000) low = 0;  // rounded to infinity
 }
 
+/// The same where the rounded number is finite.
+DG_DEVICE void split_finite_tf32(float value, uint32_t& high, uint32_t& low) {
+    const uint32_t bits = __float_as_uint(value), rounded = bits + 0xfff + (bits >> 13 & 1);
+    high = rounded & 0xffff0000;
+    low = __float_as_uint(__uint_as_float(rounded & ~0x1fffu) - __uint_as_float(high));
+}
+
 /// A warp's way through its chunks of K. Lane l copies 16 bytes of rows l / 4 and up, and reads what it copied itself:
 /// of 32 of K it has 8 of each row, which are the same 8 that it has of B's rows. With few rows both operands come
 /// through the ring: B is then as much of what is read, and K as long as the stages that are under way wait for memory
@@ -32,7 +40,16 @@ template <PrenormConfig c>
 class PrenormWarp {
 public:
     DG_DEVICE PrenormWarp(uint32_t ring, int32_t first_row, int32_t first_col, int32_t lane, const PrenormParams& p)
-        : ring_(ring + lane * 16), lane_(lane), first_row_(first_row), first_col_(first_col), p_(p) {}
+        : ring_(ring + lane * 16), lane_(lane), first_row_(first_row), first_col_(first_col), p_(p) {
+        if constexpr (c.b_in_ring) {
+#pragma unroll
+            for (int32_t i = 0; i < kRowPointers; ++i)
+                a_[i] = p.a + min(first_row + i * 8 + lane / 4, p.m - 1) * p.a_stride_bytes + lane % 4 * 16;
+#pragma unroll
+            for (int32_t i = 0; i < kColTiles; ++i)
+                b_[i] = p.b + min(first_col + i * 8 + lane / 4, p.n - 1) * p.b_stride + lane % 4 * 8;
+        }
+    }
 
     /// Chunks [first, last) in steps of `step`.
     DG_DEVICE void run(int32_t first, int32_t last, int32_t step) {
@@ -82,31 +99,32 @@ public:
 
 private:
     static constexpr int32_t kRowTiles = c.rows / 16, kColTiles = c.cols / 8;
+    static constexpr int32_t kRowPointers = c.b_in_ring ? c.rows / 8 : 1;
 
     DG_DEVICE void copy(int32_t chunk, int32_t last, int32_t stage) const {
-        const uint8_t* const source = p_.a + static_cast<int64_t>(chunk) * kPrenormChunkK * 2 + lane_ % 4 * 16;
+        const uint32_t to = ring_ + stage * c.stage_bytes();
+        if constexpr (c.b_in_ring) {
+            if (chunk < last) copy_both(chunk, to);
+        } else {
+            const uint8_t* const source = p_.a + static_cast<int64_t>(chunk) * kPrenormChunkK * 2 + lane_ % 4 * 16;
 #pragma unroll
-        for (int32_t i = 0; i < c.rows / 8; ++i) {
-            const int32_t row = first_row_ + i * 8 + lane_ / 4;
-            const bool given = chunk < last && row < p_.m;
-            ptx::copy_async_x16(ring_ + stage * c.stage_bytes() + i * 512,
-                                given ? source + row * p_.a_stride_bytes : p_.a, given ? 16 : 0);
+            for (int32_t i = 0; i < c.rows / 8; ++i) {
+                const int32_t row = first_row_ + i * 8 + lane_ / 4;
+                const bool given = chunk < last && row < p_.m;
+                ptx::copy_async_x16(to + i * 512, given ? source + row * p_.a_stride_bytes : p_.a, given ? 16 : 0);
+            }
         }
-        if constexpr (c.b_in_ring) copy_b(chunk, last, ring_ + stage * c.stage_bytes() + c.a_bytes());
         ptx::commit_copies();
     }
 
-    /// Four of K each for both halves of a lane's 8.
-    DG_DEVICE void copy_b(int32_t chunk, int32_t last, uint32_t to) const {
+    /// Of rows and columns that do not exist the last one: what becomes of them is not stored.
+    DG_DEVICE void copy_both(int32_t chunk, uint32_t to) const {
+        const int64_t k = static_cast<int64_t>(chunk) * kPrenormChunkK;
 #pragma unroll
-        for (int32_t col = 0; col < kColTiles; ++col) {
-            const int32_t n = first_col_ + col * 8 + lane_ / 4;
-            const bool given = chunk < last && n < p_.n;
-            const float* const row = given ? p_.b + n * p_.b_stride + chunk * kPrenormChunkK + lane_ % 4 * 8 : p_.b;
+        for (int32_t i = 0; i < kRowPointers; ++i) ptx::copy_async_x16(to + i * 512, a_[i] + k * 2, 16);
 #pragma unroll
-            for (int32_t i = 0; i < 2; ++i)
-                ptx::copy_async_x16(to + (col * 2 + i) * 512, given ? row + i * 4 : row, given ? 16 : 0);
-        }
+        for (int32_t i = 0; i < kColTiles * 2; ++i)
+            ptx::copy_async_x16(to + c.a_bytes() + i * 512, b_[i / 2] + k + i % 2 * 4, 16);
     }
 
     DG_DEVICE void read_b(float (&values)[kColTiles][8], int32_t stage) const {
@@ -136,11 +154,22 @@ private:
 
     static DG_DEVICE void split(const float (&values)[kColTiles][8], uint32_t (&high)[kColTiles][4],
                                 uint32_t (&low)[kColTiles][4]) {
+        constexpr uint32_t kRoundsToInfinity = 0x7f7ff000;  // from there on
+        float largest = 0;
+#pragma unroll
+        for (int32_t i = 0; i < kColTiles * 8; ++i) largest = ptx::max_or_nan(largest, fabsf(values[i / 8][i % 8]));
+        split_all<split_finite_tf32>(values, high, low);
+        if (!(largest < __uint_as_float(kRoundsToInfinity))) split_all<split_tf32>(values, high, low);
+    }
+
+    template <auto kSplit>
+    static DG_DEVICE void split_all(const float (&values)[kColTiles][8], uint32_t (&high)[kColTiles][4],
+                                    uint32_t (&low)[kColTiles][4]) {
 #pragma unroll
         for (int32_t i = 0; i < kColTiles * 4; ++i) {
             uint32_t of_first[2], of_second[2];
-            split_tf32(values[i / 4][i % 4 * 2], of_first[0], of_first[1]);
-            split_tf32(values[i / 4][i % 4 * 2 + 1], of_second[0], of_second[1]);
+            kSplit(values[i / 4][i % 4 * 2], of_first[0], of_first[1]);
+            kSplit(values[i / 4][i % 4 * 2 + 1], of_second[0], of_second[1]);
             high[i / 4][i % 4] = ptx::permute_bytes(of_first[0], of_second[0], 0x7632);
             low[i / 4][i % 4] = ptx::permute_bytes(of_first[1], of_second[1], 0x7632);
         }
@@ -181,6 +210,9 @@ private:
     uint32_t ring_;
     int32_t lane_, first_row_, first_col_;
     const PrenormParams& p_;
+    // Where a lane copies both operands from, with few rows.
+    const uint8_t* a_[kRowPointers];
+    const float* b_[kColTiles];
     float products_[kRowTiles][kColTiles][4] = {};
     float squares_[kRowTiles][2] = {};
 };
