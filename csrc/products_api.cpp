@@ -183,12 +183,12 @@ bool packed_gemm(const ffi::Given& arguments, const TensorView& a, const Optiona
                  const OptionalTensor& w_scales, const OutputArgument& d, const OptionalTensor& c,
                  const OptionalTensor& bias, const OptionalTensor& zeros, const OptionalTensor& sums,
                  const OptionalTensor& w_zeros, const OptionalTensor& w_second, const ffi::Integers& record,
-                 int64_t layout, const AlphaBits& alpha, const OptionalTensor& row_scale) {
+                 int64_t layout, const AlphaBits& alpha, const OptionalTensor& row_scale, const GateRecord& gate) {
     const PackedArgument packed = packed_argument(record, w_zeros, sums, w_second, false);
     const ChannelArgument whole = tokens_argument(record, zeros);
     return run_gemm(CallKey(arguments), [&] {
         const OperandArgument tokens{a, a_scales, nullptr, &whole}, weights = weights_argument(w, w_scales, &packed);
-        GemmCall call = check_dense(tokens, weights, d, c, {}, layout);
+        GemmCall call = check_dense(tokens, weights, d, c, {}, layout, {}, gate);
         return with_steps(with_bias(std::move(call), bias, d), alpha, row_scale, d);
     });
 }
@@ -199,13 +199,14 @@ bool packed_m_grouped_gemm_contiguous(const ffi::Given& arguments, const TensorV
                                       const OptionalTensor& zeros, const OptionalTensor& sums,
                                       const OptionalTensor& w_zeros, const OptionalTensor& w_second,
                                       const ffi::Integers& record, int64_t layout, bool psum, bool zero_padding,
-                                      int64_t expected_m, const AlphaBits& alpha, const OptionalTensor& row_scale) {
+                                      int64_t expected_m, const AlphaBits& alpha, const OptionalTensor& row_scale,
+                                      const GateRecord& gate) {
     const PackedArgument packed = packed_argument(record, w_zeros, sums, w_second, true);
     const ChannelArgument whole = tokens_argument(record, zeros);
     return run_gemm(CallKey(arguments), [&] {
         const ContiguousOptions options{.psum = psum, .zero_padding = zero_padding, .expected_m = expected_m};
         const OperandArgument tokens{a, a_scales, nullptr, &whole}, weights = weights_argument(w, w_scales, &packed);
-        GemmCall call = check_contiguous(tokens, weights, d, grouped_layout, {}, layout, options);
+        GemmCall call = check_contiguous(tokens, weights, d, grouped_layout, {}, layout, options, gate);
         return with_steps(with_bias(std::move(call), bias, d), alpha, row_scale, d);
     });
 }
@@ -215,12 +216,13 @@ bool packed_m_grouped_gemm_masked(const ffi::Given& arguments, const TensorView&
                                   const TensorView& masked_m, const OptionalTensor& bias, const OptionalTensor& zeros,
                                   const OptionalTensor& sums, const OptionalTensor& w_zeros,
                                   const OptionalTensor& w_second, int64_t expected_m, const ffi::Integers& record,
-                                  int64_t layout, const AlphaBits& alpha, const OptionalTensor& row_scale) {
+                                  int64_t layout, const AlphaBits& alpha, const OptionalTensor& row_scale,
+                                  const GateRecord& gate) {
     const PackedArgument packed = packed_argument(record, w_zeros, sums, w_second, true);
     const ChannelArgument whole = tokens_argument(record, zeros);
     return run_gemm(CallKey(arguments), [&] {
         const OperandArgument tokens{a, a_scales, nullptr, &whole}, weights = weights_argument(w, w_scales, &packed);
-        GemmCall call = check_masked(tokens, weights, d, masked_m, expected_m, {}, layout);
+        GemmCall call = check_masked(tokens, weights, d, masked_m, expected_m, {}, layout, gate);
         return with_steps(with_bias(std::move(call), bias, d), alpha, row_scale, d);
     });
 }

@@ -157,6 +157,7 @@ def packed_gemm(
     layout: int,
     alpha_bits: int | None = None,
     row_scale: Tensor | None = None,
+    gate: Sequence[int] | None = None,
     /,
 ) -> bool:
     """D = C + A W^T + bias of PackedWeights. `told`: their element, N, K, the K that shares a scale (0: all of it), the
@@ -186,6 +187,7 @@ def packed_m_grouped_gemm_contiguous(
     expected_m: int,
     alpha_bits: int | None = None,
     row_scale: Tensor | None = None,
+    gate: Sequence[int] | None = None,
     /,
 ) -> bool:
     """The same of experts, as `m_grouped_gemm_contiguous`."""
@@ -207,6 +209,7 @@ def packed_m_grouped_gemm_masked(
     layout: int,
     alpha_bits: int | None = None,
     row_scale: Tensor | None = None,
+    gate: Sequence[int] | None = None,
     /,
 ) -> bool:
     """The same of experts, as `m_grouped_gemm_masked`."""

@@ -7,7 +7,7 @@ from typing import Any
 import torch
 
 from ._packed import AcceptedWeights, OperandOptions, UnpackedFp4
-from .epilogue import Epilogue, ungated_arguments
+from .epilogue import Epilogue, step_arguments
 from .fp8 import _FP32_SCALES, OperandRecipe, Recipe, Scaled, _operand_recipes
 
 TAKES = AcceptedWeights("fp8", ("e2m1",))
@@ -44,7 +44,7 @@ def asked_of_packed(
     if recipe_a is not None and recipe_a[0] != 1:
         raise ValueError(f"with PackedWeights scales of a must be for one row, but recipe_a says {recipe_a}")
     layout = _FP32_SCALES if disable_ue8m0_cast else 0
-    return OperandOptions(0 if recipe_a is None else recipe_a[1], layout, *ungated_arguments(alpha, epilogue))
+    return OperandOptions(0 if recipe_a is None else recipe_a[1], layout, *step_arguments(alpha, epilogue))
 
 
 def unpacked_pair(
@@ -60,7 +60,7 @@ def unpacked_pair(
     """A pair of FP4 weights, and what a call says of its operands."""
     of_a, of_b = _groups(recipe, recipe_a, recipe_b)
     layout = transposed | (_FP32_SCALES if disable_ue8m0_cast else 0)
-    return UnpackedFp4(*b, of_b), OperandOptions(of_a, layout, *ungated_arguments(alpha, epilogue))
+    return UnpackedFp4(*b, of_b), OperandOptions(of_a, layout, *step_arguments(alpha, epilogue))
 
 
 def _groups(recipe: Recipe, recipe_a: OperandRecipe, recipe_b: OperandRecipe) -> tuple[int, int]:

@@ -9,9 +9,10 @@ from typing import Any
 import torch
 
 from ._extension import C
+from ._gates import ROWS, Gate
 from ._numbers import NO_NUMBER, fp32_bits, integer
 from ._output import Output, data_of
-from .epilogue import scale_rows
+from .epilogue import Epilogue, scale_rows, step_arguments
 from .fp8 import _NT, _write_empty_product
 from .grouped import _hint, _write_empty_experts, _write_empty_masked_product
 from .utils.math import ceil_div
@@ -42,16 +43,36 @@ class AcceptedWeights:
 
 @dataclass(frozen=True)
 class OperandOptions:
-    """What only FP4 calls say beside `compiled_dims`."""
+    """What calls say beside `compiled_dims`."""
 
     tokens_k: int = 0  # of K that shares a scale of a; 0: as is usual
     layout: int = 0  # operands that lie the other way round, and float32 scales as they are
     alpha: int | None = None  # bits of the factor of complete sums
     row_scale: torch.Tensor | None = None  # numbers of D's rows
+    gate: Gate | None = None
 
     def without_k(self) -> OperandOptions:
         """Of a call whose sums are zero, whatever is said of its operands."""
-        return OperandOptions(row_scale=self.row_scale)
+        return OperandOptions(row_scale=self.row_scale, gate=self.gate)
+
+    def gate_beside(self, w: PackedWeights | Unpacked) -> Gate | None:
+        """As the runtime takes it: rows of packed weights lie in another order than those of C and bias."""
+        packed = w.gate_up if isinstance(w, PackedWeights) else None
+        if self.gate is None:
+            if packed is not None:
+                raise ValueError(
+                    f"w is packed with gate_up={packed!r}, for a gated activation: epilogue must have SwiGLU or GeGLU"
+                )
+            return None
+        kind, rows, *numbers = self.gate
+        if isinstance(w, PackedWeights):
+            if packed != ROWS[rows]:
+                raise ValueError(
+                    f"w must be packed with gate_up={ROWS[rows]!r} for a gated activation with this layout, got "
+                    f"gate_up={packed!r}: pack it anew with pack_weights(..., gate_up={ROWS[rows]!r})"
+                )
+            rows += len(ROWS)
+        return kind, rows, *numbers
 
 
 @dataclass(frozen=True)
@@ -101,6 +122,11 @@ Rows = tuple[bool, bool, int | None]  # use_psum_layout, ensure_zero_padding, ex
 _USUAL = OperandOptions()
 
 
+def with_epilogue(epilogue: Epilogue | None) -> OperandOptions:
+    """Of calls that say nothing else."""
+    return _USUAL if epilogue is None else OperandOptions(0, 0, *step_arguments(None, epilogue))
+
+
 def run(
     a: Activations | torch.Tensor,
     w: PackedWeights | Unpacked,
@@ -113,14 +139,14 @@ def run(
 ) -> None:
     codes, scales, record, data, data_scales, zeros = _record(a, w, takes, asked)
     layout = _NT[compiled_dims] | asked.layout
-    steps = asked.alpha, asked.row_scale
+    steps = asked.alpha, asked.row_scale, asked.gate_beside(w)
     if C.packed_gemm(data, data_scales, codes, scales, d, c, bias, zeros, *w.others, record, layout, *steps):
         return
     if bias is None:
-        _write_empty_product(d, c)
+        _write_empty_product(d, c, asked.gate)
         scale_rows(d, asked.row_scale)
     else:
-        run(*_with_k(data, w, takes, d), d, c, bias, compiled_dims, takes, asked.without_k())
+        run(*_with_k(data, w, takes, d, asked), d, c, bias, compiled_dims, takes, asked.without_k())
 
 
 def run_contiguous(
@@ -153,13 +179,14 @@ def run_contiguous(
         _hint(expected_m),
         asked.alpha,
         asked.row_scale,
+        asked.gate_beside(w),
     ):
         return
     if bias is None or len(bias) == 0:
         _write_empty_experts(d, grouped_layout, use_psum_layout, codes.shape[0])
     else:
         run_contiguous(
-            *_with_k(data, w, takes, d), d, grouped_layout, compiled_dims, rows, takes, bias, asked.without_k()
+            *_with_k(data, w, takes, d, asked), d, grouped_layout, compiled_dims, rows, takes, bias, asked.without_k()
         )
 
 
@@ -192,20 +219,27 @@ def run_masked(
         layout,
         asked.alpha,
         asked.row_scale,
+        asked.gate_beside(w),
     ):
         return
     if bias is None:
         _write_empty_masked_product(d, masked_m)
     else:
-        run_masked(*_with_k(data, w, takes, d), d, masked_m, expected_m, compiled_dims, takes, bias, asked.without_k())
+        run_masked(
+            *_with_k(data, w, takes, d, asked), d, masked_m, expected_m, compiled_dims, takes, bias, asked.without_k()
+        )
 
 
-def _with_k(data: torch.Tensor, w: PackedWeights | Unpacked, takes: AcceptedWeights, d: Output) -> tuple[Any, Unpacked]:
+def _with_k(
+    data: torch.Tensor, w: PackedWeights | Unpacked, takes: AcceptedWeights, d: Output, asked: OperandOptions
+) -> tuple[Any, Unpacked]:
     """Both operands of no K with some, which is zero, K behind d's rows and columns. (Nothing is packed without K.)"""
     assert not isinstance(w, PackedWeights)
     *rows, columns = data_of(d).shape
     zeros, scales = data.new_zeros((*rows, _SOME_K)), torch.ones((*rows, 1), device=data.device)
-    return zeros if takes.activations == "bf16" else (zeros, scales), w.with_k(columns)
+    return zeros if takes.activations == "bf16" else (zeros, scales), w.with_k(
+        columns if asked.gate is None else 2 * columns
+    )
 
 
 Record = tuple[torch.Tensor, torch.Tensor, Sequence[int], torch.Tensor, torch.Tensor | None, torch.Tensor | None]

@@ -10,8 +10,9 @@ from __future__ import annotations
 import torch
 
 from ._output import Output
-from ._packed import AcceptedWeights, UnpackedFp8, run, run_contiguous, run_masked
+from ._packed import AcceptedWeights, UnpackedFp8, run, run_contiguous, run_masked, with_epilogue
 from ._product import product
+from .epilogue import Epilogue
 from .fp8 import Scaled
 from .weights import PackedWeights
 
@@ -45,6 +46,7 @@ def bf16_int4_gemm_nt(
     compiled_dims: str = "nk",
     *,
     bias: torch.Tensor | None = None,
+    epilogue: Epilogue | None = None,
 ) -> None:
     """BF16 or FP16 activations, int4 weights: `d[m, n] = c[m, n] + sum_k a[m, k] w[n, k] + bias[n]`.
 
@@ -58,12 +60,14 @@ def bf16_int4_gemm_nt(
         c: added; `d`'s shape and dtype, and may be `d` itself.
         compiled_dims: which of M, N, K are constants of the compiled kernel.
         bias: bfloat16, float16 or float32 `[N]`, added in FP32.
+        epilogue: None, or what happens to complete sums: `deep_gemm.epilogue`. A gated activation wants weights packed
+            with its layout as `gate_up`; rows of C and bias lie as the checkpoint's do.
 
     Raises:
         ValueError, TypeError: an argument cannot be right; nothing was launched and nothing written.
         RuntimeError: the machine failed: no driver, a compile error, a launch error.
     """
-    run(a, w, d, c, bias, compiled_dims, _TAKES_INT4)
+    run(a, w, d, c, bias, compiled_dims, _TAKES_INT4, with_epilogue(epilogue))
 
 
 @product()
@@ -78,6 +82,7 @@ def m_grouped_bf16_int4_gemm_nt_contiguous(
     expected_m_for_psum_layout: int | None = None,
     *,
     bias: torch.Tensor | None = None,
+    epilogue: Epilogue | None = None,
 ) -> None:
     """`bf16_int4_gemm_nt` of experts whose rows follow each other: `d[rows of g] = a[rows of g] @ w[g].T`.
 
@@ -94,7 +99,7 @@ def m_grouped_bf16_int4_gemm_nt_contiguous(
         as `bf16_int4_gemm_nt`.
     """
     rows = use_psum_layout, ensure_zero_padding, expected_m_for_psum_layout
-    run_contiguous(a, w, d, grouped_layout, compiled_dims, rows, _TAKES_INT4, bias)
+    run_contiguous(a, w, d, grouped_layout, compiled_dims, rows, _TAKES_INT4, bias, with_epilogue(epilogue))
 
 
 @product()
@@ -107,6 +112,7 @@ def m_grouped_bf16_int4_gemm_nt_masked(
     compiled_dims: str = "nk",
     *,
     bias: torch.Tensor | None = None,
+    epilogue: Epilogue | None = None,
 ) -> None:
     """`bf16_int4_gemm_nt` of experts with matrices of their own: `d[g] = a[g] @ w[g].T` for the first masked_m[g] rows.
 
@@ -122,7 +128,7 @@ def m_grouped_bf16_int4_gemm_nt_masked(
     Raises:
         as `bf16_int4_gemm_nt`.
     """
-    run_masked(a, w, d, masked_m, expected_m, compiled_dims, _TAKES_INT4, bias)
+    run_masked(a, w, d, masked_m, expected_m, compiled_dims, _TAKES_INT4, bias, with_epilogue(epilogue))
 
 
 @product()
@@ -134,6 +140,7 @@ def bf16_int8_gemm_nt(
     compiled_dims: str = "nk",
     *,
     bias: torch.Tensor | None = None,
+    epilogue: Epilogue | None = None,
 ) -> None:
     """BF16 or FP16 activations, weights of 8 bits (W8A16): `d[m, n] = c[m, n] + sum_k a[m, k] w[n, k] + bias[n]`.
 
@@ -147,7 +154,7 @@ def bf16_int8_gemm_nt(
     Raises:
         as `bf16_int4_gemm_nt`.
     """
-    run(a, w, d, c, bias, compiled_dims, _TAKES_INT8)
+    run(a, w, d, c, bias, compiled_dims, _TAKES_INT8, with_epilogue(epilogue))
 
 
 @product()
@@ -162,10 +169,11 @@ def m_grouped_bf16_int8_gemm_nt_contiguous(
     expected_m_for_psum_layout: int | None = None,
     *,
     bias: torch.Tensor | None = None,
+    epilogue: Epilogue | None = None,
 ) -> None:
     """`bf16_int8_gemm_nt` of experts, as `m_grouped_bf16_int4_gemm_nt_contiguous`."""
     rows = use_psum_layout, ensure_zero_padding, expected_m_for_psum_layout
-    run_contiguous(a, w, d, grouped_layout, compiled_dims, rows, _TAKES_INT8, bias)
+    run_contiguous(a, w, d, grouped_layout, compiled_dims, rows, _TAKES_INT8, bias, with_epilogue(epilogue))
 
 
 @product()
@@ -178,9 +186,10 @@ def m_grouped_bf16_int8_gemm_nt_masked(
     compiled_dims: str = "nk",
     *,
     bias: torch.Tensor | None = None,
+    epilogue: Epilogue | None = None,
 ) -> None:
     """`bf16_int8_gemm_nt` of experts, as `m_grouped_bf16_int4_gemm_nt_masked`."""
-    run_masked(a, w, d, masked_m, expected_m, compiled_dims, _TAKES_INT8, bias)
+    run_masked(a, w, d, masked_m, expected_m, compiled_dims, _TAKES_INT8, bias, with_epilogue(epilogue))
 
 
 @product()
@@ -192,6 +201,7 @@ def bf16_fp4_gemm_nt(
     compiled_dims: str = "nk",
     *,
     bias: torch.Tensor | None = None,
+    epilogue: Epilogue | None = None,
 ) -> None:
     """BF16 or FP16 activations, MXFP4 or NVFP4 weights: `d[m, n] = c[m, n] + sum_k a[m, k] w[n, k] + bias[n]`.
 
@@ -205,7 +215,7 @@ def bf16_fp4_gemm_nt(
     Raises:
         as `bf16_int4_gemm_nt`.
     """
-    run(a, w, d, c, bias, compiled_dims, _TAKES_FP4)
+    run(a, w, d, c, bias, compiled_dims, _TAKES_FP4, with_epilogue(epilogue))
 
 
 @product()
@@ -220,10 +230,11 @@ def m_grouped_bf16_fp4_gemm_nt_contiguous(
     expected_m_for_psum_layout: int | None = None,
     *,
     bias: torch.Tensor | None = None,
+    epilogue: Epilogue | None = None,
 ) -> None:
     """`bf16_fp4_gemm_nt` of experts, as `m_grouped_bf16_int4_gemm_nt_contiguous`."""
     rows = use_psum_layout, ensure_zero_padding, expected_m_for_psum_layout
-    run_contiguous(a, w, d, grouped_layout, compiled_dims, rows, _TAKES_FP4, bias)
+    run_contiguous(a, w, d, grouped_layout, compiled_dims, rows, _TAKES_FP4, bias, with_epilogue(epilogue))
 
 
 @product()
@@ -236,9 +247,10 @@ def m_grouped_bf16_fp4_gemm_nt_masked(
     compiled_dims: str = "nk",
     *,
     bias: torch.Tensor | None = None,
+    epilogue: Epilogue | None = None,
 ) -> None:
     """`bf16_fp4_gemm_nt` of experts, as `m_grouped_bf16_int4_gemm_nt_masked`."""
-    run_masked(a, w, d, masked_m, expected_m, compiled_dims, _TAKES_FP4, bias)
+    run_masked(a, w, d, masked_m, expected_m, compiled_dims, _TAKES_FP4, bias, with_epilogue(epilogue))
 
 
 @product()
@@ -250,6 +262,7 @@ def bf16_fp8_gemm_nt(
     compiled_dims: str = "nk",
     *,
     bias: torch.Tensor | None = None,
+    epilogue: Epilogue | None = None,
 ) -> None:
     """BF16 or FP16 activations, E4M3 weights: `d[m, n] = c[m, n] + sum_k a[m, k] w[n, k] + bias[n]`.
 
@@ -265,7 +278,7 @@ def bf16_fp8_gemm_nt(
     Raises:
         as `bf16_int4_gemm_nt`.
     """
-    run(a, _fp8_weights(w), d, c, bias, compiled_dims, _TAKES_FP8)
+    run(a, _fp8_weights(w), d, c, bias, compiled_dims, _TAKES_FP8, with_epilogue(epilogue))
 
 
 @product()
@@ -280,10 +293,13 @@ def m_grouped_bf16_fp8_gemm_nt_contiguous(
     expected_m_for_psum_layout: int | None = None,
     *,
     bias: torch.Tensor | None = None,
+    epilogue: Epilogue | None = None,
 ) -> None:
     """`bf16_fp8_gemm_nt` of experts, as `m_grouped_bf16_int4_gemm_nt_contiguous`; w may be a pair, `[G, N, K]`."""
     rows = use_psum_layout, ensure_zero_padding, expected_m_for_psum_layout
-    run_contiguous(a, _fp8_weights(w), d, grouped_layout, compiled_dims, rows, _TAKES_FP8, bias)
+    run_contiguous(
+        a, _fp8_weights(w), d, grouped_layout, compiled_dims, rows, _TAKES_FP8, bias, with_epilogue(epilogue)
+    )
 
 
 @product()
@@ -296,9 +312,10 @@ def m_grouped_bf16_fp8_gemm_nt_masked(
     compiled_dims: str = "nk",
     *,
     bias: torch.Tensor | None = None,
+    epilogue: Epilogue | None = None,
 ) -> None:
     """`bf16_fp8_gemm_nt` of experts, as `m_grouped_bf16_int4_gemm_nt_masked`; w may be a pair, `[G, N, K]`."""
-    run_masked(a, _fp8_weights(w), d, masked_m, expected_m, compiled_dims, _TAKES_FP8, bias)
+    run_masked(a, _fp8_weights(w), d, masked_m, expected_m, compiled_dims, _TAKES_FP8, bias, with_epilogue(epilogue))
 
 
 def _fp8_weights(w: Scaled | PackedWeights) -> UnpackedFp8 | PackedWeights:

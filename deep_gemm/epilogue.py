@@ -117,7 +117,8 @@ class SwiGLU(_Gated):
 
     gpt-oss has `SwiGLU(limit=7.0, alpha=1.702, up_shift=1.0, layout='interleaved')`, DeepSeek-V4 `SwiGLU(limit=10.0)`.
 
-    Taken by dense products and experts of BF16, FP16 and FP8. B must have K contiguous, and N must be a multiple of 16;
+    Taken by dense products and experts of BF16, FP16 and FP8, beside packed weights where `pack_weights` was told this
+    layout as `gate_up` (bias and C lie as rows did before). B must have K contiguous, and N must be a multiple of 16;
     in halves, with FP32 scales of 128x128 blocks of B, N/2 one of 128. Others refuse it. On SM90 `d` may be a
     pair `(q, s)`: what the activation makes is quantised.
     """

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 import torch
 
 from . import codes as code
+from .gate_rows import checked_rows, in_gate_order
 from .groups import Groups, checked_group
 from .matrix import (
     Matrix,
@@ -35,6 +36,7 @@ def pack_weights(
     group_size: int | None = None,
     second_scales: Tensors | float | None = None,
     packed: bool = False,
+    gate_up: str | None = None,
 ) -> PackedWeights:
     """Pack weights of few bits, once, for products with one kind of activations.
 
@@ -65,6 +67,9 @@ def pack_weights(
             for 'e2m1' with 'bf16' activations in groups of 16 or 32 (NVFP4's global scale).
         packed: `values` holds two values a byte, int8 or uint8 `[..., N, K / 2]`, the first one in the low nibble
             (`pack_int4`), and is read without being unpacked as a whole.
+        gate_up: None; or for products with a gated activation (`deep_gemm.epilogue`), which take no others: how gates
+            and ups lie among the rows of the weights, 'halves' or 'interleaved', as the activation's `layout`. N is a
+            multiple of 16 then.
 
     Raises:
         ValueError, TypeError: an argument cannot be right, or a value or scale is not one that can be packed.
@@ -90,11 +95,18 @@ def pack_weights(
         element=element,
         activations=activations,
         group_size=group_size,
+        gate_up=gate_up,
     )
 
 
 def pack_matrices(
-    matrices: Sequence[Matrix], *, is_stack: bool, element: str, activations: str, group_size: int | None
+    matrices: Sequence[Matrix],
+    *,
+    is_stack: bool,
+    element: str,
+    activations: str,
+    group_size: int | None,
+    gate_up: str | None = None,
 ) -> PackedWeights:
     """`pack_weights` of matrices in any form."""
     packing = packing_of(element, activations)
@@ -109,6 +121,9 @@ def pack_matrices(
     for matrix in matrices:
         if (matrix.n, matrix.k) != (n, k):
             raise ValueError(f"matrices of one stack must have one size, got {[n, k]} and {[matrix.n, matrix.k]}")
+    checked_rows(gate_up, n)
+    if gate_up is not None:
+        matrices = [in_gate_order(matrix, gate_up) for matrix in matrices]
     if packing.in_rows and are_multiplied_on(matrices[0].scales):
         rows, words_of_rows = pack_rows(matrices, packing, element, group_size)
         return PackedWeights(
@@ -121,6 +136,7 @@ def pack_matrices(
             group_size=group_size,
             activations=activations,
             order=ROWS,
+            gate_up=gate_up,
         )
     groups = Groups(n, k, group_size, packing.scale_group(group_size))
     words = conversion_scales(matrices, groups, packing)
@@ -150,6 +166,7 @@ def pack_matrices(
         group_size=group_size,
         activations=activations,
         order=TWO_LEVELS if has_second and packing.two_levels else order,
+        gate_up=gate_up,
     )
     return made.with_sums() if packing.integer_activations else made
 

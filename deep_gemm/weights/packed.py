@@ -11,7 +11,8 @@ import torch
 
 from . import codes as code
 from . import parts
-from .packed_tensors import PLAIN, TENSORS, VERSION, PackedTensors
+from .gate_rows import rows_in_order
+from .packed_tensors import GATES, PLAIN, TENSORS, VERSION, VERSION_OF_GATES, PackedTensors
 from .packings import FOLDED, TWO_LEVELS, packing_of
 from .unpack import sums_of, weights_of
 
@@ -46,6 +47,8 @@ class PackedWeights(PackedTensors):
         group_size: the K that shares a scale, and a zero point; None where all of it does.
         activations: what kind of activations the weights are packed for: 'int8', 'int4', 'fp8' or 'bf16' (BF16
             and FP16).
+        gate_up: None; or 'halves' or 'interleaved', how gates and ups lay among the rows: they are packed 8 by 8 then
+            (weights/gate_rows.py), and products want a gated activation with this layout.
         order: how codes lie, and so what kernels do to them: one of those of `packings.Packing.every_order`.
     """
 
@@ -115,13 +118,17 @@ class PackedWeights(PackedTensors):
     def dequantize(self, dtype: torch.dtype = torch.float32) -> torch.Tensor:
         """The weights, `[N, K]` or `[G, N, K]`: `scale * (q - zero)` in FP32, rounded once more to another `dtype`.
 
-        K is in the order that the product takes, which is that of `input_permutation`, if there is one.
+        K is in the order that the product takes, which is that of `input_permutation`, if there is one; rows are in
+        the order in which they were given.
         """
         n, k = self.shape[-2:]
         weights = torch.empty((self.experts, n, k), dtype=dtype, device=self.device)
         for expert in range(self.experts):
             for first, last in code.row_chunks(n, k):
                 weights[expert, first:last] = weights_of(self, expert, first, last)
+        if self.gate_up is not None:
+            rows = rows_in_order(n, self.gate_up).to(self.device)
+            weights = torch.empty_like(weights).index_copy_(1, rows, weights)
         return weights if self.is_stack else weights[0]
 
     def tensors(self) -> tuple[tuple[torch.Tensor, ...], dict[str, Any]]:
@@ -135,16 +142,18 @@ class PackedWeights(PackedTensors):
         version = metadata["version"]
         if version == _VERSION_OF_FLAGS:
             metadata = {**metadata, "order": _order_of_flags(metadata)}
-        elif version != VERSION:
+        elif version not in (VERSION, VERSION_OF_GATES):
             raise ValueError(
                 f"these weights are packed in version {version} of the layout, but this release reads "
-                f"{_VERSION_OF_FLAGS} and {VERSION}: pack them again"
+                f"{_VERSION_OF_FLAGS} to {VERSION_OF_GATES}: pack them again"
             )
         names = metadata["tensors"]
         if len(names) != len(tensors):
             raise ValueError(f"metadata names {len(names)} tensors ({', '.join(names)}), but {len(tensors)} came")
         fields = {**dict.fromkeys(TENSORS), **dict(zip(names, tensors, strict=True))}
-        fields.update({name: metadata[name] for name in PLAIN})
+        fields.update(
+            {name: metadata[name] for name in PLAIN}, gate_up=metadata[GATES] if version == VERSION_OF_GATES else None
+        )
         return PackedWeights(**{**fields, "shape": tuple(metadata["shape"])})
 
     def state_dict(self, prefix: str = "") -> dict[str, torch.Tensor]:
@@ -174,6 +183,8 @@ class PackedWeights(PackedTensors):
         permuted = ", permuted inputs" if self.input_permutation is not None else ""
         minus_eight = ", holds -8" if self.holds_minus_eight else ""
         rows = ", in rows" if self.in_rows else ""
+        rows += f", gates and ups from {self.gate_up}" if self.gate_up == "halves" else ""
+        rows += ", gates and ups from pairs" if self.gate_up == "interleaved" else ""
         return (
             f"PackedWeights({matrices}{[*self.shape[-2:]]} of {self.element} for {self.activations} activations, "
             f"a scale for {group}{zeros}{permuted}{minus_eight}{rows}, {self.nbytes / 1e6:.1f} MB, {self.device})"
@@ -182,7 +193,8 @@ class PackedWeights(PackedTensors):
     def slice_n(self, start: int, stop: int) -> PackedWeights:
         """Output channels `start` to `stop` (exclusive), which are multiples of 64, or N: for tensor parallelism.
 
-        A copy, packed as these rows by themselves would be (but for `order`, which stays).
+        A copy, packed as these rows by themselves would be (but for `order`, which stays). Refused where gates and ups
+        are packed side by side (`gate_up`): cut each of them before packing.
         """
         return parts.rows_of(self, start, stop)
 

@@ -10,10 +10,12 @@ import torch
 
 from . import codes as code
 from .conversion_scales import SCALES_A_WORD
+from .gate_rows import checked_rows
 from .packings import FOLDED, K_BLOCK, ROWS, SMALLEST_GROUP, TWO_LEVELS, Packing, packing_of
 from .rows import row_bytes
 
 VERSION = 3
+VERSION_OF_GATES, GATES = 4, "gate_up"  # rows lie in another order, which older releases do not know
 TENSORS = ("codes", "scales", "zeros", "sums", "second_scales", "input_permutation")
 PLAIN = ("shape", "element", "group_size", "activations", "order")
 
@@ -33,6 +35,7 @@ class PackedTensors:
     order: str
     sums: torch.Tensor | None = None
     second_scales: torch.Tensor | None = None
+    gate_up: str | None = None
     # What operators of torch are told beside the tensors that are multiplied: made here, where Dynamo traces nothing.
     _form: str = field(init=False)
 
@@ -41,6 +44,7 @@ class PackedTensors:
             raise ValueError(f"order must be one of {self.packing.every_order}, got {self.order!r}")
         if len(self.shape) not in (2, 3):
             raise ValueError(f"shape must be (N, K) or (G, N, K), got {self.shape}")
+        checked_rows(self.gate_up, self.shape[-2])
         if (self.zeros is not None) != self.needs_zeros:
             wanted = "there" if self.needs_zeros else "None"
             raise ValueError(f"zeros must be {wanted} where the order is {self.order!r}")
@@ -148,6 +152,14 @@ class PackedTensors:
 
     def _metadata(self, tensors: list[str]) -> dict[str, Any]:
         plain = {name: getattr(self, name) for name in PLAIN}
+        if self.gate_up is not None:
+            return {
+                "version": VERSION_OF_GATES,
+                "tensors": tensors,
+                **plain,
+                "shape": [*self.shape],
+                GATES: self.gate_up,
+            }
         return {"version": VERSION, "tensors": tensors, **plain, "shape": [*self.shape]}
 
 

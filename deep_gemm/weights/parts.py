@@ -24,6 +24,11 @@ Weights = TypeVar("Weights", bound=PackedTensors)
 def rows_of(w: Weights, start: int, stop: int) -> Weights:
     """A copy of output channels `start` to `stop` (exclusive)."""
     n = w.shape[-2]
+    if w.gate_up is not None:
+        raise ValueError(
+            "weights packed with gate_up cannot be cut along N, where gates and ups lie side by side: cut both first, "
+            "then pack"
+        )
     _require_range("N", start, stop, n, code.BLOCK_ROWS, "blocks of rows are packed together")
     rows = align(stop - start, code.PADDED_ROWS)
     if w.in_rows:
@@ -146,7 +151,7 @@ def _expert(w: PackedTensors, index: int) -> int:
 def _require_same_kind(w: PackedTensors, one: PackedTensors) -> None:
     if one.is_stack or one.shape != w.shape[-2:]:
         raise ValueError(f"one matrix of {[*w.shape[-2:]]} is wanted, got shape {[*one.shape]}")
-    for name in ("element", "activations", "group_size", "two_levels"):
+    for name in ("element", "activations", "group_size", "two_levels", "gate_up"):
         if getattr(one, name) != getattr(w, name):
             raise ValueError(f"{name} must be {getattr(w, name)!r}, got {getattr(one, name)!r}")
     if one.in_rows != w.in_rows:

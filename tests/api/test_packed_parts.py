@@ -40,8 +40,8 @@ def test_weights_of_version_2_are_read(name) -> None:
 
 def test_weights_of_a_later_layout_are_refused() -> None:
     tensors, metadata = pack_weights(**weights("int4", "int8", (64, 128), None)).tensors()
-    with pytest.raises(ValueError, match=r"version 4 of the layout, but this release reads 2 and 3: pack them again"):
-        PackedWeights.from_tensors(tensors, {**metadata, "version": 4})
+    with pytest.raises(ValueError, match=r"version 5 of the layout, but this release reads 2 to 4: pack them again"):
+        PackedWeights.from_tensors(tensors, {**metadata, "version": 5})
     with pytest.raises(ValueError, match=r"order must be one of \('s4', 'u4', 'u4, two levels'\), got 's4m'"):
         PackedWeights.from_tensors(tensors, {**metadata, "order": "s4m"})
     with pytest.raises(ValueError, match=r"zeros must be there where the order is 'u4'"):

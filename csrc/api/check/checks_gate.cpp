@@ -19,8 +19,11 @@ void check_gate(GemmCall& call, const GateRecord& gate) {
 
 void require_gate_is_served(const Problem& p) {
     if (!p.gate.any()) return;
-    require(!p.b.packed(), "epilogue must have no gated activation beside packed weights yet, got b of ",
-            name(p.b.element));
+    require(
+        !p.b.packed() || !p.gate.joins(),
+        "w must be packed weights for a gated activation, made by pack_weights with gate_up: a call that packs weights "
+        "itself, as this one does on ",
+        name(p.arch), ", leaves their rows where they are");
     require(p.output != Element::s32, "d must not be int32 for a gated activation");
     require(!p.output_scaling.any() || p.arch == Arch::sm90,
             "epilogue must have no gated activation yet where d is a pair with scales on ", name(p.arch),

@@ -158,7 +158,7 @@ void fill_params(GemmParams& params, const Device& device, const GemmCall& call,
     const GemmConfig& c = choice.config;
     const Matrix& rows = c.swap_ab ? call.b : call.a;
     const Matrix& cols = c.swap_ab ? call.a : call.b;
-    const bool joins = c.gate.any() && facts(c.arch).copy_engine;  // threads that copy count rows themselves
+    const bool joins = c.gate.joins() && facts(c.arch).copy_engine;  // threads that copy count rows themselves
     const auto rows_map = joins && c.swap_ab ? gated_map : operand_map;
     const auto cols_map = joins && !c.swap_ab ? gated_map : operand_map;
     const Scales& row_scales = c.swap_ab ? call.scales_b : call.scales_a;

@@ -31,7 +31,7 @@ inline GemmConfig configure(const Problem& p, const Tiling& tiling) {
     c.group_capacity = table_capacity(p, c);
     if (scales_in_instruction(c)) {
         const bool a = in_blocks(p.packs_scales_a != 0, c.tile_m(), p, is_m_grouped(p.grouping)),
-                   b = in_blocks(p.packs_scales_b != 0 && !c.gate.any(), c.tile_n(), p, false);
+                   b = in_blocks(p.packs_scales_b != 0 && !c.gate.joins(), c.tile_n(), p, false);
         c.sm100.row_blocks = c.swap_ab ? b : a, c.sm100.col_blocks = c.swap_ab ? a : b;
     }
     return c;

@@ -14,8 +14,9 @@ struct GateNumbers {
     float limit, alpha, up_shift;
 };
 
-/// Rows of B: all gates and then all ups, or each gate followed by its up.
-enum class GateRows : int32_t { halves, interleaved };
+/// Rows of B: all gates and then all ups, or each gate followed by its up. Or in the order of tiles, in which they were
+/// packed, while C and bias lie as the rows did.
+enum class GateRows : int32_t { halves, interleaved, packed_halves, packed_interleaved };
 
 /// A tile has 8 gates side by side, and then the 8 ups that belong to them: one thread's fragment holds both of a pair.
 inline constexpr int32_t kGateCols = 8;
@@ -26,16 +27,20 @@ struct Gated {
 
     constexpr bool operator==(const Gated&) const = default;
     constexpr bool any() const { return kind != GateKind::none; }
+    /// Whether B's rows come in another order than that in which they lie.
+    constexpr bool joins() const { return any() && rows <= GateRows::interleaved; }
     /// Whether neighbours of a tile come from both halves of B.
     constexpr bool joins_halves() const { return any() && rows == GateRows::halves; }
     /// Columns of D that so many of the product make: whole groups of gates and ups.
     constexpr int32_t columns(int32_t cols) const { return any() ? cols / 2 : cols; }
-    /// The row of B, of `n`, that a column of the product is of, counted as tiles have them. (Bias, C and scales of B
-    /// lie as its rows do.)
-    constexpr int32_t row_of_b(int32_t col, int32_t n) const {
+    /// The row of B, of `n`, that a column of the product is of, counted as tiles have them. (Scales of B lie as its
+    /// rows do.)
+    constexpr int32_t row_of_b(int32_t col, int32_t n) const { return joins() ? channel(col, n) : col; }
+    /// Its place in C and bias.
+    constexpr int32_t channel(int32_t col, int32_t n) const {
         if (!any()) return col;
         const int32_t pair = col / (2 * kGateCols) * kGateCols + col % kGateCols, up = col / kGateCols % 2;
-        return rows == GateRows::halves ? pair + up * (n / 2) : 2 * pair + up;
+        return rows == GateRows::halves || rows == GateRows::packed_halves ? pair + up * (n / 2) : 2 * pair + up;
     }
 };
 

@@ -21,7 +21,7 @@ struct Bias {
     static DG_DEVICE void apply(FinishedAt<c, Place>& values, const TileEnd<c, Place, Padding>& end,
                                 const Params& params) {
         const auto* bias = static_cast<const StorageOf<c.bias>*>(params.data) + end.at.expert * params.group_stride;
-        end.at.template for_each_along<false, c.bias>(bias, params.stride, [&](int32_t i, float value) {
+        end.at.template for_each_along<false, c.bias, true>(bias, params.stride, [&](int32_t i, float value) {
             values[i] = __fadd_rn(values[i], value);
         });
     }

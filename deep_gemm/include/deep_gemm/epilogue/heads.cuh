@@ -15,6 +15,10 @@ template <GemmConfig c>
 DG_DEVICE int32_t row_of_b(int32_t col, int32_t n) {
     return c.gate.row_of_b(col, n);
 }
+template <GemmConfig c>
+DG_DEVICE int32_t channel_of(int32_t col, int32_t n) {
+    return c.gate.channel(col, n);
+}
 
 /// Of `kCols` columns side by side, which are all of one part of a head.
 template <GemmConfig c, int32_t kCols>

@@ -12,8 +12,9 @@ namespace deep_gemm {
 ///   kValues                       how many
 ///   row, col, m_end, n_end        the first one's place in D, and D's ends
 ///   group, expert                 whose D it is, and whose B
-///   for_each_along<kAlongM, kElement>(data, stride, visit)
-///                                 visit(i, element) of a line that lies along M of D, or along N
+///   for_each_along<kAlongM, kElement, kAsC>(data, stride, visit)
+///                                 visit(i, element) of a line that lies along M of D, or along N, as B's rows or C's
+///                                 columns do
 ///   for_each_stored<kElement>(data, stride, group_stride, visit)
 ///                                 visit(i, element) of a matrix that lies as D does; not of what is outside
 ///   for_each_row(visit)           visit(i, row)

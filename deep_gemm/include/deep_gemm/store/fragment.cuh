@@ -109,14 +109,15 @@ struct Fragment : RunExchange<c, fragment_d_cols(c)> {
         }
     }
 
-    /// visit(register, value) with values that lie along M of D, or along N.
-    template <bool kAlongM, Element kElement, typename Visit>
+    /// visit(register, value) with values that lie along M of D, or along N: as B's rows do, or (`kAsC`) as C's
+    /// columns.
+    template <bool kAlongM, Element kElement, bool kAsC = false, typename Visit>
     DG_DEVICE void for_each_along(const StorageOf<kElement>* data, int64_t stride, const Visit& visit) const {
         using Both = decltype(load_pair<kElement>(data));
         using One = decltype(Both::x);
         const int32_t first = kAlongM ? row : col, end = kAlongM ? m_end : n_end;
         const auto load = [&](int32_t i) {
-            const int32_t place = kAlongM ? i : row_of_b<c>(i, end);
+            const int32_t place = kAlongM ? i : kAsC ? channel_of<c>(i, end) : row_of_b<c>(i, end);
             return i < end ? to_register<kElement>(data[place * stride]) : One{};
         };
         if constexpr (kAlongM != c.swap_ab) {  // along the instruction's rows: a thread has two
@@ -134,8 +135,8 @@ struct Fragment : RunExchange<c, fragment_d_cols(c)> {
                 }
             };
             // Two loops: with the question inside, loads would wait for one another.
-            const bool pairs = (kAlongM || !c.gate.any()) && stride == 1 && end % 2 == 0 &&
-                               reinterpret_cast<uint64_t>(data) % (2 * sizeof(*data)) == 0;
+            const bool pairs = (kAlongM || !c.gate.any() || (!kAsC && !c.gate.joins())) && stride == 1 &&
+                               end % 2 == 0 && reinterpret_cast<uint64_t>(data) % (2 * sizeof(*data)) == 0;
             if (pairs)
                 each_group([&](int32_t i) { return i < end ? load_pair<kElement>(data + i) : Both{}; });
             else
@@ -266,7 +267,7 @@ private:
                 const int32_t down = Fragment16x8::kHalfRows * half, along = Fragment16x8::kCols * j;
                 const int32_t y = row + (c.swap_ab ? along : down), x = col + (c.swap_ab ? down : along);
                 const auto lies = [&](int32_t at) {
-                    return c.gate.any() ? row_of_b<c>(at, n_end) : column_of_d<c>(at);
+                    return c.gate.any() ? channel_of<c>(at, n_end) : column_of_d<c>(at);
                 };
                 const int32_t place = lies(x);
                 const int64_t next = c.swap_ab ? stride : lies(x + 1) - place;

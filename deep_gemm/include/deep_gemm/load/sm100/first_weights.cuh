@@ -12,7 +12,7 @@ namespace deep_gemm::sm100 {
 
 /// Whether B is weights, which mostly lie there long before: not where groups divide K, as in gradients. Nor where a
 /// map has gates and ups.
-constexpr bool fetches_first_weights(const GemmConfig& c) { return !divides_k(c.grouping) && !c.gate.any(); }
+constexpr bool fetches_first_weights(const GemmConfig& c) { return !divides_k(c.grouping) && !c.gate.joins(); }
 
 /// The tile that this CTA begins with, by nothing that a preceding kernel may write; false if there is none. Of groups
 /// it is the likely one.

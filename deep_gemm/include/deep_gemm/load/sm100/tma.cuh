@@ -138,13 +138,13 @@ private:
                       col_group = c.swap_ab ? group_of_a<c>(tile) : group_of_b<c>(tile);
         const auto [k, matrix] = place_block<c>(params_, block - source.k_origin);
         const int32_t own_col = tile.col + position_.row * own_cols(c);
-        if constexpr (c.gate.any() && c.swap_ab)
+        if constexpr (c.gate.joins() && c.swap_ab)
             load_gated_operand<c, kRows>(smem_.rows(ring_.stage), *source.rows, full, k, tile.row, row_group + matrix,
                                          kHintB);
         else
             load_operand<c, c.rows_operand(), kRows>(smem_.rows(ring_.stage), *source.rows, full, k, tile.row,
                                                      row_group + matrix, c.swap_ab ? kHintB : kHintA);
-        if constexpr (c.gate.any() && !c.swap_ab)
+        if constexpr (c.gate.joins() && !c.swap_ab)
             load_gated_operand<c, own_cols(c)>(smem_.cols(ring_.stage), *source.cols, full, k, own_col,
                                                col_group + matrix, kHintB);
         else

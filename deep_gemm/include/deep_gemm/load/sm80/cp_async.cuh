@@ -331,7 +331,7 @@ private:
     const Smem<c>& smem_;
     const GemmParams& params_;
     TileScheduler<c> tiles_;
-    static constexpr bool kGatedRows = c.gate.any() && c.swap_ab, kGatedCols = c.gate.any() && !c.swap_ab;
+    static constexpr bool kGatedRows = c.gate.joins() && c.swap_ab, kGatedCols = c.gate.joins() && !c.swap_ab;
 
     OperandCopies<c, c.rows_operand(), c.tile.rows, kGatedRows> rows_;
     OperandCopies<c, c.cols_operand(), c.tile.cols, kGatedCols> cols_;

@@ -13,7 +13,7 @@ constexpr int32_t rows_box(const GemmConfig& c) { return c.skips_padding ? kWgmm
 /// weights. None where padding is left out: blocks with padding are walked behind the others. Nor where a map
 /// has gates and ups.
 constexpr int32_t likely_k_blocks(const GemmConfig& c) {
-    if (!has_group_table(c) || c.skips_padding || c.gate.any()) return 0;
+    if (!has_group_table(c) || c.skips_padding || c.gate.joins()) return 0;
     const int32_t bytes = c.tile_n() * row_bytes(c, c.b), wanted = 24 << 10;
     return wanted < bytes ? 1 : wanted / bytes;
 }

@@ -137,7 +137,7 @@ public:
             else if constexpr (c.rows_operand().packed())
                 load_packed_rows<c>(smem_.rows(ring_.stage), *source.rows, full, k, tile.row, row_group, params_,
                                     kHintB);
-            else if constexpr (c.gate.any() && c.swap_ab)
+            else if constexpr (c.gate.joins() && c.swap_ab)
                 load_gated_operand<c.tile.rows, c.cluster.cols, kRowBytes>(smem_.rows(ring_.stage), *source.rows, full,
                                                                            k, tile.row, row_group + matrix,
                                                                            position_.col, rows_mask, kHintB);
@@ -145,7 +145,7 @@ public:
                 load_operand<c.tile.rows, c.cluster.cols, kRowBytes, c.rows_operand().mn_major()>(
                     smem_.rows(ring_.stage), *source.rows, full, k, tile.row, row_group + matrix, position_.col,
                     rows_mask, c.swap_ab ? kHintB : kHintA);
-            if constexpr (c.gate.any() && !c.swap_ab)
+            if constexpr (c.gate.joins() && !c.swap_ab)
                 load_gated_operand<c.tile.cols, c.cluster.rows, kSwizzleBytes>(smem_.cols(ring_.stage), *source.cols,
                                                                                full, k, tile.col, col_group + matrix,
                                                                                position_.row, cols_mask, kHintB);

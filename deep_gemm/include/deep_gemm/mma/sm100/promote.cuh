@@ -90,7 +90,7 @@ public:
     }
 
 private:
-    static constexpr bool kGated = c.gate.any() && !c.swap_ab;
+    static constexpr bool kGated = c.gate.joins() && !c.swap_ab;
     static constexpr int32_t kPlaces = col_scale_places(c);
 
     /// Gates of halves lie side by side, and so do their ups; else a gate and its up do.

@@ -130,7 +130,7 @@ struct BlockScales {
 
 private:
     /// Whether scales of gates and ups, which lie in B's order, are of rows, or of columns.
-    static constexpr bool kGatedRows = c.gate.any() && c.swap_ab, kGatedCols = c.gate.any() && !c.swap_ab;
+    static constexpr bool kGatedRows = c.gate.joins() && c.swap_ab, kGatedCols = c.gate.joins() && !c.swap_ab;
 
     /// Of an operand's scales in the stage, that of a group of the other's, of which there may be more.
     static DG_DEVICE constexpr int32_t entry(const Scaling& scaling, int32_t group) {

@@ -37,7 +37,7 @@ DG_DEVICE void transpose_gated_words(uint32_t words, int32_t kept = -1) {
 
 template <GemmConfig c, int32_t kBlocks, bool kOfB>
 DG_DEVICE void transpose_words_of(uint32_t words, int32_t kept = -1) {
-    if constexpr (kOfB && c.gate.any()) {
+    if constexpr (kOfB && c.gate.joins()) {
         transpose_gated_words<c, kBlocks>(words, kept);
     } else {
 #pragma unroll

@@ -110,16 +110,17 @@ struct Piece : RunExchange<c, piece_d_cols(c)> {
     /// Whether all neighbours are inside and are units of 16 bytes.
     template <typename Value>
     DG_DEVICE bool is_whole(Value* data, int64_t stride) const {
-        return kAlongN && !c.heads.any() && !kAsB && row < m_end && col + kCols <= n_end &&
+        return kAlongN && !c.heads.any() && !kAhead && row < m_end && col + kCols <= n_end &&
                reinterpret_cast<uint64_t>(place(data, stride, 0)) % 16 == 0;
     }
 
-    /// visit(neighbour, value) with values that lie along M of D, or along N.
-    template <bool kAlongM, Element kElement, typename Visit>
+    /// visit(neighbour, value) with values that lie along M of D, or along N: as B's rows do, or (`kAsC`) as C's
+    /// columns.
+    template <bool kAlongM, Element kElement, bool kAsC = false, typename Visit>
     DG_DEVICE void for_each_along(const StorageOf<kElement>* data, int64_t stride, const Visit& visit) const {
         const int32_t first = kAlongM ? row : col, end = kAlongM ? m_end : n_end;
         const auto load = [&](int32_t i) {
-            const int32_t at = kAlongM || !kAsB ? i : row_of_b<c>(i, end);
+            const int32_t at = kAlongM || !kAhead ? i : kAsC ? channel_of<c>(i, end) : row_of_b<c>(i, end);
             return i < end ? to_register<kElement>(data[at * stride]) : RegisterOf<kElement>{};
         };
         if constexpr (kAlongM == kAlongN) {  // along the instruction's rows: a thread has one
@@ -130,7 +131,7 @@ struct Piece : RunExchange<c, piece_d_cols(c)> {
         }
         constexpr int32_t kInUnit = elements_in(kElement, 16);
         // Two loops: with the question inside, loads would wait for one another.
-        if ((kAlongM || !kAsB) && stride == 1 && first + kCols <= end &&
+        if ((kAlongM || !kAhead || (!kAsC && !c.gate.joins())) && stride == 1 && first + kCols <= end &&
             reinterpret_cast<uint64_t>(data + first) % 16 == 0) {
             const auto* line = reinterpret_cast<const uint4*>(data + first);
 #pragma unroll
@@ -230,10 +231,10 @@ struct Piece : RunExchange<c, piece_d_cols(c)> {
     }
 
 private:
-    /// Ahead of a gate what lies along N lies as rows of B do.
-    static constexpr bool kAsB = c.gate.any() && !kBehindGate;
+    /// Ahead of a gate what lies along N lies as rows of B do, or as columns of C.
+    static constexpr bool kAhead = c.gate.any() && !kBehindGate;
     static DG_DEVICE int32_t line_place(int32_t at, int32_t n) {
-        return kAsB ? row_of_b<c>(at, n) : kBehindGate ? at : column_of_d<c>(at);
+        return kAhead ? channel_of<c>(at, n) : kBehindGate ? at : column_of_d<c>(at);
     }
 
     /// Whether this thread's row is of ups, where gates and ups are rows.

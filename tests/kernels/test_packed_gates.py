@@ -1,0 +1,177 @@
+"""Gated activations beside packed weights: `pack_weights(..., gate_up=...)`."""
+
+from __future__ import annotations
+
+import copy
+import pickle
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+from devices import TAKE_PACKED
+from inputs import GuardedOutput, random_rows, random_values
+from test_gates import LAYOUTS, assert_close, expected
+
+import deep_gemm
+from deep_gemm import PackedWeights
+from deep_gemm.epilogue import Alpha, Chain, RowScale, SwiGLU
+
+SwiGLU7 = lambda layout: SwiGLU(limit=7.0, layout=layout)  # noqa: E731
+# Activations, element, the K that shares a scale, whether there are zero points; and the function.
+WEIGHTS: dict[str, tuple[str, str, int | None, bool, str]] = {
+    "bf16 by int4": ("bf16", "int4", 128, False, "bf16_int4_gemm_nt"),
+    "bf16 by uint4": ("bf16", "uint4", 64, True, "bf16_int4_gemm_nt"),
+    "bf16 by int4 of channels": ("bf16", "int4", None, False, "bf16_int4_gemm_nt"),
+    "bf16 by mxfp4": ("bf16", "e2m1", 32, False, "bf16_fp4_gemm_nt"),
+    "bf16 by fp8": ("bf16", "e4m3", 128, False, "bf16_fp8_gemm_nt"),
+    "fp8 by mxfp4": ("fp8", "e2m1", 32, False, "fp8_fp4_gemm_nt"),
+}
+
+
+def packed(stem: str, shape: tuple[int, ...], device: torch.device, gate_up: str | None) -> PackedWeights:
+    activations, element, group, zero_points, _ = WEIGHTS[stem]
+    generator = torch.Generator().manual_seed(3)
+    *lead, k = shape
+    groups = (*lead, 1 if group is None else -(-k // group))
+    scales = 2.0 ** torch.randint(-6, -3, groups, generator=generator)
+    zeros = torch.randint(0, 16, groups, generator=generator, dtype=torch.int32) if zero_points else None
+    low, high = (-8, 8) if element == "int4" else (0, 16)
+    values = torch.randint(low, high, shape, generator=generator, dtype=torch.int8)
+    if element == "e4m3":
+        values = torch.randn(shape, generator=generator).to(torch.float8_e4m3fn)
+    if group is None:
+        scales = scales.squeeze(-1)
+    return deep_gemm.pack_weights(
+        values.to(device),
+        scales.to(device),
+        None if zeros is None else zeros.to(device),
+        element=element,
+        activations=activations,
+        group_size=group,
+        gate_up=gate_up,
+    )
+
+
+def tokens(stem: str, shape: tuple[int, ...], device: torch.device) -> Any:
+    if stem.startswith("fp8"):
+        return tuple(random_rows(shape, device, 1))
+    return random_values(shape, device, 1).bfloat16()
+
+
+@pytest.mark.sampled(14)
+@pytest.mark.parametrize("device", TAKE_PACKED, indirect=True)
+@pytest.mark.parametrize("stem", WEIGHTS)
+@pytest.mark.parametrize("layout", LAYOUTS)
+@pytest.mark.parametrize("with_c", [False, True])
+@pytest.mark.parametrize("sizes", [(3, 8, 128), (33, 72, 208), (130, 136, 384), (600, 128, 256)])
+def test_dense(device, stem, layout, with_c, sizes) -> None:
+    """C and bias lie as the checkpoint's rows do."""
+    m, columns, k = sizes
+    a, function = tokens(stem, (m, k), device), getattr(deep_gemm, WEIGHTS[stem][-1])
+    c = random_values((m, 2 * columns), device, 4) if with_c else None
+    bias = random_values((2 * columns,), device, 5)
+    product = torch.empty(m, 2 * columns, device=device)
+    function(a, packed(stem, (2 * columns, k), device, None), product, c, bias=bias)
+    d = GuardedOutput((m, columns), torch.float32, device)
+    function(a, packed(stem, (2 * columns, k), device, layout), d.tensor, c, bias=bias, epilogue=SwiGLU7(layout))
+    d.check()
+    clamped = product.double()
+    gates, ups = clamped.chunk(2, -1) if layout == "halves" else (clamped[..., ::2], clamped[..., 1::2])
+    gates, ups = gates.clamp(max=7), ups.clamp(-7, 7)
+    assert torch.allclose(d.tensor.double(), gates * torch.sigmoid(gates) * ups, rtol=1e-5, atol=1e-4)
+
+
+@pytest.mark.sampled(6)
+@pytest.mark.parametrize("device", TAKE_PACKED, indirect=True)
+@pytest.mark.parametrize("stem", ["bf16 by int4", "bf16 by mxfp4", "fp8 by mxfp4"])
+@pytest.mark.parametrize("layout", LAYOUTS)
+@pytest.mark.parametrize("grouping", ["contiguous", "psum", "masked"])
+def test_experts(device, stem, layout, grouping) -> None:
+    n, k, counts = 144, 256, [5, 0, 130]
+    function = "m_grouped_" + WEIGHTS[stem][-1] + ("_masked" if grouping == "masked" else "_contiguous")
+    call: Callable[..., None] = getattr(deep_gemm, function)
+    bias = random_values((len(counts), n), device, 5)
+    if grouping == "masked":
+        shape: tuple[int, ...] = (len(counts), 136, k)
+        where: tuple[Any, ...] = (torch.tensor(counts, dtype=torch.int32, device=device), 40)
+        more: dict[str, Any] = {}
+    else:
+        shape = (128 + 256, k)
+        rows = torch.full((384,), -1, dtype=torch.int32, device=device)
+        rows[:5], rows[128:258] = 0, 2
+        ends = torch.tensor([5, 128, 258], dtype=torch.int32, device=device)
+        where = (ends,) if grouping == "psum" else (rows,)
+        more = {"use_psum_layout": grouping == "psum"}
+    a = tokens(stem, shape, device)
+    product = torch.full((*shape[:-1], n), float("nan"), device=device)
+    call(a, packed(stem, (len(counts), n, k), device, None), product, *where, bias=bias, **more)
+    d = GuardedOutput((*shape[:-1], n // 2), torch.bfloat16, device)
+    w = packed(stem, (len(counts), n, k), device, layout)
+    call(a, w, d.tensor, *where, bias=bias, epilogue=SwiGLU(layout=layout), **more)
+    d.check(complete=False)
+    known = ~(wanted := expected(product, layout)).isnan()
+    assert known.any()
+    assert_close(torch.where(known, d.tensor, 0), torch.where(known, wanted, 0))
+
+
+@pytest.mark.parametrize("device", TAKE_PACKED, indirect=True)
+def test_alpha_and_row_weights(device) -> None:
+    stem, layout = "bf16 by mxfp4", "interleaved"
+    a, weights = tokens(stem, (20, 128), device), random_values((20,), device, 2)
+    product, d = torch.empty(20, 64, device=device), torch.empty(20, 32, device=device)
+    deep_gemm.bf16_fp4_gemm_nt(a, packed(stem, (64, 128), device, None), product)
+    steps = Chain(Alpha(0.5), SwiGLU(layout=layout), RowScale(weights))
+    deep_gemm.bf16_fp4_gemm_nt(a, packed(stem, (64, 128), device, layout), d, epilogue=steps)
+    wanted = expected(0.5 * product, layout) * weights.double().unsqueeze(-1)
+    assert torch.allclose(d.double(), wanted, rtol=1e-5, atol=1e-4)
+
+
+@pytest.mark.parametrize("stem", WEIGHTS)
+@pytest.mark.parametrize("layout", LAYOUTS)
+def test_dequantize_gives_rows_as_they_were_given(stem, layout) -> None:
+    for shape in ((80, 200), (2, 4112, 64)):
+        w, plain = (packed(stem, shape, torch.device("cpu"), how) for how in (layout, None))
+        assert torch.equal(w.dequantize(), plain.dequantize())
+        assert not torch.equal(w.codes, plain.codes)
+
+
+@pytest.mark.parametrize("layout", LAYOUTS)
+def test_it_is_kept(layout) -> None:
+    w, plain = (packed("bf16 by uint4", (2, 80, 256), torch.device("cpu"), how) for how in (layout, None))
+    others = pickle.loads(pickle.dumps(w)), copy.deepcopy(w), PackedWeights.from_state_dict(w.state_dict()), w[1:]
+    for other in (*others, w[0], w.slice_k(128, 256), w.to("cpu")):
+        assert other.gate_up == layout
+    assert torch.equal(w.slice_k(128, 256).dequantize(), w.dequantize()[..., 128:])
+    assert torch.equal(w[1].dequantize(), w.dequantize()[1])
+    assert "gates and ups" in repr(w)
+    assert "gates" not in repr(plain)
+    assert "gate_up" not in plain.tensors()[1]
+    with pytest.raises(ValueError, match="packed with gate_up cannot be cut along N"):
+        w.slice_n(0, 64)
+    with pytest.raises(ValueError, match="gate_up must be None, got"):
+        plain.write(0, w[0])
+    w.write(0, w[1])
+    assert torch.equal(w[0].dequantize(), w[1].dequantize())
+
+
+def test_what_does_not_fit_is_refused() -> None:
+    cpu = torch.device("cpu")
+    a, d = tokens("bf16 by int4", (4, 128), cpu), torch.full((4, 32), float("nan"))
+    plain, halves = (packed("bf16 by int4", (64, 128), cpu, how) for how in (None, "halves"))
+    call = deep_gemm.bf16_int4_gemm_nt
+    with pytest.raises(ValueError, match=r"w must be packed with gate_up='halves' .* got gate_up=None"):
+        call(a, plain, d, epilogue=SwiGLU())
+    with pytest.raises(ValueError, match=r"w must be packed with gate_up='interleaved' .* got gate_up='halves'"):
+        call(a, halves, d, epilogue=SwiGLU(layout="interleaved"))
+    with pytest.raises(ValueError, match="w is packed with gate_up='halves', for a gated activation"):
+        call(a, halves, torch.empty(4, 64))
+    with pytest.raises(ValueError, match="gate_up must be None, 'halves' or 'interleaved', got 'half'"):
+        packed("bf16 by int4", (64, 128), cpu, "half")
+    with pytest.raises(ValueError, match="N must be a multiple of 16 where gate_up is given, got 24"):
+        packed("bf16 by int4", (24, 128), cpu, "halves")
+    codes, scales = torch.zeros(64, 64, dtype=torch.int8), torch.ones(64, 4)
+    pair = tokens("fp8 by mxfp4", (4, 128), cpu)
+    with pytest.raises(ValueError, match="w must be packed weights for a gated activation"):
+        deep_gemm.fp8_fp4_gemm_nt(pair, (codes, scales), d, epilogue=SwiGLU())
+    assert d.isnan().all()
