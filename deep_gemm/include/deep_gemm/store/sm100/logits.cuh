@@ -30,12 +30,12 @@ public:
             ptx::barrier_wait(smem_.queries_full(queries.stage), queries.phase);
             const int2 segment = *smem_.segment(queries.stage);
             if (segment.y == 0) return;
-            const int32_t products = ceil_div(segment.y, kLogitsKeyTiles),
-                          end_key = segment.x + segment.y * kLogitsTile;
+            const int32_t products = ceil_div(segment.y, kLogitsKeyTiles);
             // Of the products of all segments, those of this group's accumulator.
 #pragma unroll 1
             for (int32_t i = (group_ + turn_) % kLogitsAccumulators; i < products; i += kLogitsAccumulators)
-                finish(queries.stage, segment.x + i * kLogitsKeys + thread_, end_key);
+                finish(queries.stage, segment.x + i * kLogitsKeys + thread_,
+                       i * kLogitsKeyTiles + thread_ / kLogitsTile < segment.y);
             turn_ = (turn_ + products) % kLogitsAccumulators;
             __syncwarp();
             if (ptx::lane() == 0) ptx::barrier_arrive(smem_.queries_empty(queries.stage));
@@ -46,7 +46,8 @@ public:
 private:
     static constexpr int32_t kAtOnce = c.columns() % 32 == 0 ? 32 : 16;
 
-    DG_DEVICE void finish(int32_t query_stage, int32_t key, int32_t end_key) {
+    /// `own`: whether the segment, which may end within a product, has the key.
+    DG_DEVICE void finish(int32_t query_stage, int32_t key, bool own) {
         ptx::barrier_wait(smem_.sums_full(group_), phase_);
         ptx::tensor_fence_after_sync();
         const float scale = scale_of_key();
@@ -67,7 +68,7 @@ private:
                 odd = ptx::fma_x2(make_float2(relu(words[i + 2]), relu(words[i + 3])), make_float2(weight.z, weight.w),
                                   odd);
                 if ((first + i + 4) % c.padded_heads != 0) continue;
-                store(rows[(first + i) / c.padded_heads], key, end_key, (even.x + even.y + (odd.x + odd.y)) * scale);
+                store(rows[(first + i) / c.padded_heads], key, own, (even.x + even.y + (odd.x + odd.y)) * scale);
                 even = {}, odd = {};
             }
         }
@@ -93,8 +94,8 @@ private:
         if (ptx::lane() == 0) ptx::barrier_arrive(smem_.sums_empty(group_));
     }
 
-    static DG_DEVICE void store(const LogitsRow& row, int32_t key, int32_t end_key, float logit) {
-        if (key < row.keys.first || key >= row.keys.end || key >= end_key) return;
+    static DG_DEVICE void store(const LogitsRow& row, int32_t key, bool own, float logit) {
+        if (!own || key < row.keys.first || key >= row.keys.end) return;
         auto* const logits = reinterpret_cast<StorageOf<c.logits>*>(row.address);
         from_register<c.logits>(logits[key], logit);
     }
