@@ -683,3 +683,35 @@ def quantize(
     /,
 ) -> bool:
     """x [M, K] or [G, M, K], or with gates [.., 2 K] -> codes q and scales s. Options: csrc/quantize/call.hpp."""
+
+# csrc/routing_api.cpp
+
+def route(
+    ids: Tensor,
+    weights: Tensor | None,
+    row_weights: Tensor | None,
+    indices: Tensor | None,
+    row_of: Tensor,
+    source: Tensor,
+    ends: Tensor,
+    counts: Tensor,
+    masked: bool,
+    alignment: int,
+    /,
+) -> bool:
+    """ids [tokens, choices] -> the row of each choice, and what is in each row."""
+
+def gather_rows(
+    x: Tensor,
+    scales: Tensor | None,
+    source: Tensor,
+    out_scales: Tensor | None,
+    out: Tensor,
+    choices: int,
+    clear: bool,
+    /,
+) -> bool:
+    """x [tokens, K] -> [rows, K]; choices: of a token; clear: whether rows of no token become zeros."""
+
+def combine_rows(x: Tensor, weights: Tensor | None, row_of: Tensor, unused: None, out: Tensor, /) -> bool:
+    """x [rows, N] -> [tokens, N]."""

@@ -2,7 +2,7 @@
 
 from typing import Any as _Any
 
-from . import _fallback, _requirements, epilogue, jit, quantize, simulator, testing, utils  # noqa: F401
+from . import _fallback, _requirements, epilogue, jit, quantize, routing, simulator, testing, utils  # noqa: F401
 from ._gemm import Batched, Contiguous, KGroups, Masked, gemm
 from ._models import precompile_model
 from ._precompile import precompile
@@ -266,6 +266,7 @@ __all__ = [
     "quantize",
     "quantize_to_int4",
     "quantize_to_mxfp4",
+    "routing",
     "set_batch_invariant",
     "set_block_size_multiple_of",
     "set_compile_mode",

@@ -23,11 +23,13 @@ PACKAGE_DIRECTORY = Path(__file__).resolve().parent
 LIBRARY = PACKAGE_DIRECTORY / "_C.so"
 # Called in every layer of every step: these borrow their tensors (csrc/borrowed_tensors_api.cpp).
 BORROWING = (
+    "combine_rows",
     "einsum",
     "fp4_gemm",
     "fp4_k_grouped_gemm",
     "fp4_m_grouped_gemm_contiguous",
     "fp4_m_grouped_gemm_masked",
+    "gather_rows",
     "gemm",
     "gemm_in_heads",
     "int8_gemm",
@@ -40,6 +42,7 @@ BORROWING = (
     "packed_m_grouped_gemm_contiguous",
     "packed_m_grouped_gemm_masked",
     "quantize",
+    "route",
 )
 WRITTEN = 4  # the place of D among their arguments
 

@@ -12,27 +12,8 @@ from __future__ import annotations
 import torch
 
 import deep_gemm
+from deep_gemm import quantize, routing
 from deep_gemm.testing import get_arch_major
-from deep_gemm.utils import per_block_cast_to_fp8, per_token_cast_to_fp8
-
-Scaled = tuple[torch.Tensor, torch.Tensor]
-
-
-def scales_by_exponents(device: torch.device) -> bool:
-    """Blackwell multiplies by powers of two."""
-    return get_arch_major(device) == 10
-
-
-def quantise_rows(x: torch.Tensor) -> Scaled:
-    """[G, rows, features] with a scale for each row and 128 features. Reads nothing on the host."""
-    data, scales = per_token_cast_to_fp8(x.reshape(-1, x.shape[-1]), scales_by_exponents(x.device))
-    return data.view(x.shape), scales.view(*x.shape[:-1], -1)
-
-
-def quantise_weights(weights: torch.Tensor) -> Scaled:
-    exponents = scales_by_exponents(weights.device)
-    data, scales = zip(*(per_block_cast_to_fp8(weight, exponents) for weight in weights), strict=True)
-    return torch.stack(data), torch.stack(scales)
 
 
 class MoeDecode:
@@ -43,8 +24,8 @@ class MoeDecode:
         self.router = torch.randn(hidden, experts, device=device) / hidden**0.5
         self.exact_up = torch.randn(experts, 2 * inner, hidden, device=device) / hidden**0.5
         self.exact_down = torch.randn(experts, hidden, inner, device=device) / inner**0.5
-        self.up, self.down = quantise_weights(self.exact_up), quantise_weights(self.exact_down)
-        self.max_m = tokens  # all tokens may choose the same expert
+        self.scales = "ue8m0" if get_arch_major(device) == 10 else "fp32"  # Blackwell multiplies by powers of two
+        self.up, self.down = (quantize.fp8_blocks(w, scales=self.scales) for w in (self.exact_up, self.exact_down))
         # Only tells selection what to expect; any counts give right results.
         self.expected_m = max(1, tokens * choices // experts)
 
@@ -54,25 +35,16 @@ class MoeDecode:
     def __call__(self, x: torch.Tensor) -> torch.Tensor:
         """[tokens, hidden] -> the same, BF16. Every shape is fixed, nothing is read back: a graph may hold it."""
         weights, chosen = self.choose(x)
-        flat = chosen.flatten()
-        one_hot = flat[:, None] == torch.arange(self.experts, device=x.device)
-        counts = one_hot.sum(dim=0, dtype=torch.int32)
-        slot = (one_hot.cumsum(dim=0) - 1).gather(1, flat[:, None])[:, 0]  # place among the expert's rows
-        place = flat * self.max_m + slot
-
-        hidden = x.shape[1]
-        rows = x.new_empty(self.experts * self.max_m, hidden)  # rows past the counts may hold anything
-        rows.index_copy_(0, place, x.repeat_interleave(self.choices, dim=0))
-        both = self.product(rows.view(self.experts, self.max_m, hidden), self.up, 2 * self.inner, counts)
-        gate, up = both.float().chunk(2, dim=2)
-        outer = self.product((torch.nn.functional.silu(gate) * up).bfloat16(), self.down, hidden, counts)
-        each = outer.view(-1, hidden)[place].view(x.shape[0], self.choices, hidden)
-        return (each.float() * weights[..., None]).sum(dim=1).bfloat16()
-
-    def product(self, rows: torch.Tensor, weights: Scaled, features: int, counts: torch.Tensor) -> torch.Tensor:
-        y = torch.empty((self.experts, self.max_m, features), dtype=torch.bfloat16, device=rows.device)
-        deep_gemm.m_grouped_fp8_gemm_nt_masked(quantise_rows(rows), weights, y, counts, self.expected_m)
-        return y
+        # All tokens may choose the same expert, so each has a row for every token.
+        found = routing.route(chosen, self.experts, kind="masked")
+        grouping = found.grouping(self.expected_m)
+        rows = routing.gather(quantize.fp8(x, scales=self.scales), found)
+        both = x.new_empty(*found.source.shape, 2 * self.inner)
+        deep_gemm.gemm(rows, self.up, both, grouping=grouping)
+        inner = quantize.swiglu_fp8(both, scales=self.scales, grouping=grouping)
+        outer = x.new_empty(*found.source.shape, x.shape[1])
+        deep_gemm.gemm(inner, self.down, outer, grouping=grouping)
+        return routing.combine(outer, found, weights)
 
     def exact(self, x: torch.Tensor) -> torch.Tensor:
         """The same in FP32 without quantisation, every expert for every token."""
