@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 import inspect
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -125,7 +124,7 @@ def gemm(
     options: dict[str, Any] = {"c": c, "bias": bias, "epilogue": epilogue, "recipe": recipe}
     options["compiled_dims"] = compiled_dims
     given = {name: value for name, value in options.items() if value is not None}
-    known = _parameters(function)
+    known = _PARAMETERS[function.__name__]
     for name in given:
         if name not in known:
             raise ValueError(f"{name} must be None, since {function.__name__} takes none")
@@ -195,14 +194,13 @@ def _told(operand: Any) -> str:
     return text if scales is None else f"{text} with scales of {scaled}"
 
 
-@functools.cache
-def _named() -> dict[str, Callable[..., None]]:
-    return {name: getattr(module, name) for module in _MODULES for name in module.__all__}
+_NAMED: dict[str, Callable[..., None]] = {name: getattr(module, name) for module in _MODULES for name in module.__all__}
+_PARAMETERS = {name: frozenset(inspect.signature(function).parameters) for name, function in _NAMED.items()}
 
 
-@functools.cache
-def _parameters(function: Callable[..., None]) -> frozenset[str]:
-    return frozenset(inspect.signature(function).parameters)
+def takes_epilogue(a: Any, b: Any, grouping: Grouping | None) -> bool:
+    """Whether the function that multiplies such operands takes one."""
+    return "epilogue" in _PARAMETERS[_function(_format(a, b), grouping, a).__name__]
 
 
 def _function(name: str, grouping: Grouping | None, a: Any) -> Callable[..., None]:
@@ -220,7 +218,7 @@ def _function(name: str, grouping: Grouping | None, a: Any) -> Callable[..., Non
         wanted = {"bf16": "einsum", "fp8_fp4": "fp8_einsum"}.get(name, f"{name}_einsum")
     else:
         raise TypeError(f"grouping must be Contiguous, Masked, KGroups, Batched or None, got {grouping!r}")
-    found = _named().get(wanted)
+    found = _NAMED.get(wanted)
     if found is None:
         raise TypeError(f"no products of {name} are grouped so: there is no {wanted}")
     return found

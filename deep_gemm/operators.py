@@ -13,6 +13,7 @@ or meta tensors checks nothing.
 from __future__ import annotations
 
 import inspect
+import re
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -200,7 +201,8 @@ def _register(schema: str, run: Any, fake: Any, run_each: Any) -> Any:
 
 
 def _names_in(schema: str) -> list[str]:
-    return [parameter.split("=")[0].split()[-1] for parameter in schema.split(", ")]
+    without_lists = re.sub(r"=\[[^\]]*\]", "", schema)  # defaults, which have commas
+    return [parameter.split("=")[0].split()[-1] for parameter in without_lists.split(", ")]
 
 
 def _selected(index: int, in_dims: tuple[Any, ...], args: tuple[Any, ...]) -> list[Any]:

@@ -12,12 +12,13 @@ namespace {
 const char* text(bool value) { return value ? "true" : "false"; }
 
 jit::KernelSource render(const GatherConfig& c) {
-    return {.name = "gather_rows",
-            .text = concat("#include <deep_gemm/kernels/gather_rows.cuh>\n\nusing namespace deep_gemm;\n\n",
-                           "constexpr GatherConfig kConfig{.piece_bytes = ", c.piece_bytes, ", .scales = ",
-                           text(c.scales), ", .clear = ", text(c.clear), "};\n\n",
-                           "extern \"C\" __global__ void __launch_bounds__(kMoveThreads)\ngather_rows",
-                           "(const __grid_constant__ GatherParams params) {\n    run_gather_rows<kConfig>(params);\n}\n")};
+    return {
+        .name = "gather_rows",
+        .text = concat("#include <deep_gemm/kernels/gather_rows.cuh>\n\nusing namespace deep_gemm;\n\n",
+                       "constexpr GatherConfig kConfig{.piece_bytes = ", c.piece_bytes, ", .scales = ", text(c.scales),
+                       ", .clear = ", text(c.clear), "};\n\n",
+                       "extern \"C\" __global__ void __launch_bounds__(kMoveThreads)\ngather_rows",
+                       "(const __grid_constant__ GatherParams params) {\n    run_gather_rows<kConfig>(params);\n}\n")};
 }
 
 jit::KernelSource render(const CombineConfig& c) {
@@ -46,9 +47,8 @@ void check_places(const TensorView& tensor, const char* name, DeviceId device, i
     require_device(tensor, name, device, "x");
     const int last = ndim - 1;
     require(tensor.ndim() == ndim, name, " must have ", ndim, " dimensions, got shape ", describe_shape(tensor));
-    require(extent_bytes(tensor) == 0 ||
-                ((tensor.size(last) <= 1 || tensor.stride(last) == 1) &&
-                 (ndim == 1 || tensor.size(0) <= 1 || tensor.stride(0) == tensor.size(1))),
+    require(extent_bytes(tensor) == 0 || ((tensor.size(last) <= 1 || tensor.stride(last) == 1) &&
+                                          (ndim == 1 || tensor.size(0) <= 1 || tensor.stride(0) == tensor.size(1))),
             name, " must be contiguous, got strides ", describe_strides(tensor));
 }
 

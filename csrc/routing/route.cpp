@@ -14,14 +14,14 @@ namespace {
 const char* text(bool value) { return value ? "true" : "false"; }
 
 jit::KernelSource render(const RouteConfig& c, const char* kernel) {
-    return {.name = kernel,
-            .text = concat("#include <deep_gemm/kernels/", kernel, ".cuh>\n\nusing namespace deep_gemm;\n\n",
-                           "constexpr RouteConfig kConfig{.experts = ", c.experts, ", .wide_ids = ", text(c.wide_ids),
-                           ", .masked = ", text(c.masked), ", .indices = ", text(c.indices),
-                           ", .weights = ", text(c.weights), ", .one_block = ", text(c.one_block), "};\n\n",
-                           "extern \"C\" __global__ void __launch_bounds__(kRouteThreads)\n", kernel,
-                           "(const __grid_constant__ RouteParams params) {\n    run_", kernel,
-                           "<kConfig>(params);\n}\n")};
+    return {
+        .name = kernel,
+        .text = concat("#include <deep_gemm/kernels/", kernel, ".cuh>\n\nusing namespace deep_gemm;\n\n",
+                       "constexpr RouteConfig kConfig{.experts = ", c.experts, ", .wide_ids = ", text(c.wide_ids),
+                       ", .masked = ", text(c.masked), ", .indices = ", text(c.indices),
+                       ", .weights = ", text(c.weights), ", .one_block = ", text(c.one_block), "};\n\n",
+                       "extern \"C\" __global__ void __launch_bounds__(kRouteThreads)\n", kernel,
+                       "(const __grid_constant__ RouteParams params) {\n    run_", kernel, "<kConfig>(params);\n}\n")};
 }
 
 int64_t count_of(const TensorView& tensor) {

@@ -44,8 +44,8 @@ struct Neighbours {
 template <CombineConfig c>
 DG_DEVICE void run_combine_rows(const CombineParams& params) {
     const int32_t block = static_cast<int32_t>(blockIdx.x), token = block / params.column_blocks;
-    const int32_t column = (block - token * params.column_blocks) * kCombineColumns +
-                           static_cast<int32_t>(threadIdx.x) * kCombinePiece;
+    const int32_t column =
+        (block - token * params.column_blocks) * kCombineColumns + static_cast<int32_t>(threadIdx.x) * kCombinePiece;
     ptx::wait_for_previous_grid();
     const int32_t left = params.columns - column;
     if (left <= 0) return;

@@ -43,7 +43,8 @@ DG_DEVICE void run_gather_rows(const GatherParams& params) {
     if constexpr (c.scales) {
         const int32_t group = row / params.rows_of_group, in_group = row - group * params.rows_of_group;
         const uint32_t* const scales = params.scales + token * params.s_row_stride;
-        uint32_t* const out = params.out_scales + group * params.out_s_group_stride + in_group * params.out_s_row_stride;
+        uint32_t* const out =
+            params.out_scales + group * params.out_s_group_stride + in_group * params.out_s_row_stride;
         for (int32_t i = lane; i < params.scale_count; i += 32)
             out[i * params.out_s_k_stride] = source < 0 ? 0 : scales[i * params.s_k_stride];
     }

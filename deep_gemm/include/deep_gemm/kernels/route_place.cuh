@@ -99,7 +99,8 @@ template <RouteConfig c>
 DG_DEVICE void run_route_place(const RouteParams& params) {
     __shared__ RouteShared<c> shared;
     const int32_t thread = static_cast<int32_t>(threadIdx.x), warp = thread / 32, lane = thread % 32;
-    for (int32_t i = thread; i < kRouteWarps * c.experts; i += kRouteThreads) shared.next[i / c.experts][i % c.experts] = 0;
+    for (int32_t i = thread; i < kRouteWarps * c.experts; i += kRouteThreads)
+        shared.next[i / c.experts][i % c.experts] = 0;
     ptx::wait_for_previous_grid();
     __syncthreads();
     int32_t experts[kRouteSteps];

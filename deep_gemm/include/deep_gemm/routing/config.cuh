@@ -28,15 +28,15 @@ struct RouteConfig {
 
 /// A choice is a token's slot, numbered token by token; it gets a row, in this order within its expert.
 struct RouteParams {
-    const void* ids;            // [choices], int32 or int64; none of the experts: no row
-    const float* weights;       // [choices], or null
-    int32_t* block_counts;      // [blocks][experts], or null with one block
-    int32_t* row_of;            // [choices]; -1: none
-    int32_t* source;            // [rows]: the choice; -1: none
-    int32_t* indices;           // [rows]: the expert; -1: none; or null
-    float* row_weights;         // [rows]; 0 where there is no choice; or null
-    int32_t* ends;              // [experts]: where its rows end, or how many it has
-    int32_t* counts;            // [experts]: how many chose it, with those that found no place
+    const void* ids;        // [choices], int32 or int64; none of the experts: no row
+    const float* weights;   // [choices], or null
+    int32_t* block_counts;  // [blocks][experts], or null with one block
+    int32_t* row_of;        // [choices]; -1: none
+    int32_t* source;        // [rows]: the choice; -1: none
+    int32_t* indices;       // [rows]: the expert; -1: none; or null
+    float* row_weights;     // [rows]; 0 where there is no choice; or null
+    int32_t* ends;          // [experts]: where its rows end, or how many it has
+    int32_t* counts;        // [experts]: how many chose it, with those that found no place
     int32_t choices, experts, blocks;
     int32_t rows;       // of all experts, or of each where they have a matrix each
     int32_t alignment;  // that experts' rows begin at multiples of

@@ -1,0 +1,95 @@
+"""Tensors of experts, as checkpoints name them: of each expert, or of all together."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+
+from .checkpoint import Checkpoint
+
+Parts = list[tuple[str, dict[str, Any]]]
+# Of a projection `gate_up_proj`: its tensors as `weights_from_checkpoint` calls them, and behind what they stand.
+_OF_ALL = {"_blocks": "blocks", "_scales": "scales"}
+
+
+def read_experts(
+    checkpoint: Checkpoint,
+    name: str,
+    projections: tuple[str, str, str],
+    device: torch.device | str,
+    rank: int,
+    size: int,
+) -> Parts:
+    """Of gate_up and of down: a name, and tensors of this process's experts: stacks, or lists of experts'."""
+    numbers = sorted(
+        {int(part) for key in checkpoint.below(f"{name}.") if (part := key[len(name) + 1 :].split(".")[0]).isdigit()}
+    )
+    if not numbers:
+        return [_of_all(checkpoint, name, part, device, rank, size) for part in ("gate_up_proj", "down_proj")]
+    if numbers != [*range(len(numbers))] or len(numbers) % size:
+        raise ValueError(f"{name} must have experts 0 to a multiple of {size} processes, got {numbers}")
+    share = len(numbers) // size
+    own = numbers[rank * share : (rank + 1) * share]
+    gate, up, down = projections
+
+    def read(projection: str) -> list[dict[str, torch.Tensor]]:
+        layers = [checkpoint.layer(f"{name}.{number}.{projection}") for number in own]
+        return [{key: tensor.to(device) for key, tensor in layer.items()} for layer in layers]
+
+    gates, ups = read(gate), read(up)
+    both = [_joined(f"{name}.{number}", *pair) for number, pair in zip(own, zip(gates, ups, strict=True), strict=True)]
+    return [(f"{name}.gate_up_proj", _listed(both)), (f"{name}.{down}", _listed(read(down)))]
+
+
+def _listed(layers: list[dict[str, torch.Tensor]]) -> dict[str, Any]:
+    return {key: [layer[key] for layer in layers] for key in layers[0]}
+
+
+# Of tensors of which gates and ups are joined along N: which dimension that is. Others must be equal.
+_ALONG_N: dict[str, Callable[[torch.Tensor], int | None]] = {
+    "qweight": lambda _: 1,
+    "qzeros": lambda _: 1,
+    "scales": lambda _: 1,
+    "g_idx": lambda _: None,
+}
+
+
+def _joined(name: str, gate: dict[str, torch.Tensor], up: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:
+    """Gates before ups. Of GPTQ and AWQ N is the last dimension, of all others the first."""
+    if gate.keys() != up.keys():
+        raise ValueError(f"{name} must have the same tensors of gates and ups, got {sorted(gate)} and {sorted(up)}")
+    last = "qweight" in gate
+    found = {}
+    for key, tensor in gate.items():
+        along = _ALONG_N[key](tensor) if last and key in _ALONG_N else None if tensor.numel() == 1 else 0
+        if key == "weight_shape":
+            found[key] = torch.stack([tensor[0] + up[key][0], tensor[1]])
+        elif along is None:
+            if not torch.equal(tensor, up[key]):
+                raise ValueError(f"{name}'s {key} must be equal for gates and ups to be joined, got two")
+            found[key] = tensor
+        else:
+            found[key] = _cat(tensor, up[key], along)
+    return found
+
+
+def _cat(a: torch.Tensor, b: torch.Tensor, along: int) -> torch.Tensor:
+    if a.element_size() == 1:
+        return torch.cat([a.view(torch.uint8), b.view(torch.uint8)], along).view(a.dtype)
+    return torch.cat([a, b], along)
+
+
+def _of_all(
+    checkpoint: Checkpoint, name: str, projection: str, device: torch.device | str, rank: int, size: int
+) -> tuple[str, dict[str, Any]]:
+    prefix = f"{name}.{projection}"
+    found = {}
+    for key, tensor in checkpoint.read(checkpoint.below(prefix)).items():
+        part = key[len(prefix) :]
+        share = tensor.shape[0] // size
+        found[_OF_ALL.get(part, part.removeprefix("."))] = tensor[rank * share : (rank + 1) * share].to(device)
+    if not found:
+        raise ValueError(f"checkpoint must have experts {name}.0... or {prefix}..., got none")
+    return prefix, found

@@ -1,0 +1,296 @@
+"""`GroupedExperts`: a mixture-of-experts layer's experts, to train and to serve."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from .. import routing
+from .._compiled import alignment_now
+from .._gemm import Contiguous, Masked, gemm
+from ..epilogue import Chain, RowScale, SwiGLU
+from ..weights import PackedWeights
+from .checkpoint import Checkpoint
+from .gates import Gated, gate_is_fused, gated_in_torch, gated_tokens, operands_name
+from .master import MasterWeights, to_local
+from .numbers import Grouping, Scaled, as_autocast_has_it, fp8_rows, in_halves, joined, scale_form, target_of
+from .products import experts_product
+from .quant_linear import quantized_weights, stored_weights
+from .stored import StoredWeights
+
+if TYPE_CHECKING:
+    from torch.distributed import ProcessGroup
+
+Weights = PackedWeights | Scaled
+_SCALE_ROWS = 128
+
+
+class GroupedExperts(torch.nn.Module):
+    """`y[t] = sum over slots of weights[t, slot] * down(gate(gate_up(x[t])))` by the experts `ids[t, slot]`.
+
+    With master weights it trains, in FP8 (or BF16 by BF16 products): rows of experts follow each other, gradients of
+    weights are products by groups of K. For inference it also takes weights that stay as they are (`from_weights`,
+    `from_checkpoint`). No host read but where experts are spread over processes. Experts may have no token; ids that
+    are no expert's are dropped.
+
+    Args:
+        num_experts, hidden, inner: weights are `gate_up.weight` `[num_experts, 2 * inner, hidden]` and `down.weight`
+            `[num_experts, hidden, inner]`.
+        gate: `epilogue.SwiGLU` or `GeGLU`; its layout says where gate_up's rows are.
+        precision, dtype, device: as `FP8Linear`.
+        group: a process group over which experts are spread: this process has its share, of which there are
+            `num_experts` divided by its size, in the order of ranks. `ids` are of all experts.
+        masked_up_to: without gradients, up to so many tokens experts have a matrix each, with counts (masked products,
+            as decode steps want); with more, rows follow each other.
+    """
+
+    def __init__(
+        self,
+        num_experts: int,
+        hidden: int,
+        inner: int,
+        *,
+        gate: Gated | None = None,
+        precision: str = "fp8",
+        dtype: torch.dtype = torch.float32,
+        device: torch.device | str | None = None,
+        group: ProcessGroup | None = None,
+        masked_up_to: int = 128,
+    ) -> None:
+        super().__init__()
+        local = _share(num_experts, group)
+        how: dict[str, Any] = {"precision": precision, "dtype": dtype, "device": device}
+        gate_up = MasterWeights((local, 2 * inner, hidden), **how)
+        self._set(gate_up, MasterWeights((local, hidden, inner), **how), gate, group, masked_up_to)
+
+    def _set(
+        self,
+        gate_up: MasterWeights | StoredWeights,
+        down: MasterWeights | StoredWeights,
+        gate: Gated | None,
+        group: ProcessGroup | None,
+        masked_up_to: int,
+    ) -> None:
+        self.gate_up, self.down = gate_up, down
+        self.gate = SwiGLU() if gate is None else gate
+        self.group, self.masked_up_to = group, masked_up_to
+        experts, both, hidden = gate_up.shape
+        if down.shape != (experts, hidden, both // 2):
+            raise ValueError(
+                f"down must be {[experts, hidden, both // 2]} beside {[*gate_up.shape]}, got {[*down.shape]}"
+            )
+        self.local_experts, self.hidden, self.inner = experts, hidden, both // 2
+
+    @property
+    def num_experts(self) -> int:
+        """Of all processes."""
+        return self.local_experts * _size(self.group)
+
+    @classmethod
+    def from_weights(
+        cls,
+        gate_up: Weights,
+        down: Weights,
+        *,
+        gate: Gated | None = None,
+        group: ProcessGroup | None = None,
+        masked_up_to: int = 128,
+    ) -> GroupedExperts:
+        """For inference: PackedWeights, or E4M3 with scales of 128 x 128 blocks, `[G, N, K]` (this process's share)."""
+        made = cls.__new__(cls)
+        torch.nn.Module.__init__(made)
+        stored = StoredWeights(gate_up), StoredWeights(down)
+        if any(len(weights.shape) != 3 for weights in stored):
+            raise ValueError(f"weights must be stacks [G, N, K], got {[*stored[0].shape]} and {[*stored[1].shape]}")
+        if stored[0].activations != stored[1].activations:
+            raise ValueError(
+                f"weights must be for one kind of activations, got {[each.activations for each in stored]}"
+            )
+        made._set(*stored, gate, group, masked_up_to)
+        return made
+
+    def quantized(
+        self, *, element: str = "int4", activations: str = "bf16", group_size: int | None = 128
+    ) -> GroupedExperts:
+        """For inference: master weights rounded to the nearest of so few bits, as `QuantLinear.from_linear` has it."""
+        if not isinstance(self.gate_up, MasterWeights) or not isinstance(self.down, MasterWeights):
+            raise TypeError("weights must be master weights to be rounded, got ones that are already")
+        packed = [
+            quantized_weights(part.weight.detach(), element, activations, group_size)
+            for part in (self.gate_up, self.down)
+        ]
+        return GroupedExperts.from_weights(*packed, gate=self.gate, group=self.group, masked_up_to=self.masked_up_to)
+
+    @classmethod
+    def from_checkpoint(
+        cls,
+        source: str | Path | Mapping[str, torch.Tensor] | Checkpoint,
+        name: str,
+        *,
+        activations: str | None = None,
+        config: Mapping[str, Any] | None = None,
+        projections: tuple[str, str, str] = ("gate_proj", "up_proj", "down_proj"),
+        gate: Gated | None = None,
+        device: torch.device | str = "cpu",
+        group: ProcessGroup | None = None,
+        masked_up_to: int = 128,
+    ) -> GroupedExperts:
+        """The experts `name` of a quantised checkpoint, as `QuantLinear.from_checkpoint`.
+
+        Tensors are those of each expert, `name.0.gate_proj.weight`, or of all, `name.gate_up_proj...`. With a `group`
+        only those of this process's experts are read.
+        """
+        from .expert_tensors import read_experts
+
+        checkpoint = source if isinstance(source, Checkpoint) else Checkpoint(source)
+        keys = checkpoint.quantization if config is None else config
+        if keys is None:
+            raise ValueError(f"config must be the checkpoint's quantization_config, which it lacks, to read {name!r}")
+        parts = read_experts(checkpoint, name, projections, device, _rank(group), _size(group))
+        packed = [stored_weights(tensors, keys, activations, part) for part, tensors in parts]
+        return cls.from_weights(*packed, gate=gate, group=group, masked_up_to=masked_up_to)
+
+    def forward(
+        self, x: torch.Tensor, ids: torch.Tensor, weights: torch.Tensor, *, masked: bool | None = None
+    ) -> torch.Tensor:
+        """x `[tokens, hidden]`, ids and weights (a router's) `[tokens, choices]` -> `[tokens, hidden]` in x's dtype.
+
+        masked: whether experts have a matrix each, with a row for every token (so a token must not choose one twice);
+            by default as `masked_up_to` says.
+        """
+        if x.dim() != 2 or x.shape[1] != self.hidden:
+            raise ValueError(f"x must be [tokens, {self.hidden}], got {[*x.shape]}")
+        x, weights = as_autocast_has_it(x), weights.float()
+        trains = torch.is_grad_enabled() and (
+            x.requires_grad or weights.requires_grad or any(p.requires_grad for p in self.parameters())
+        )
+        if trains and masked:
+            raise ValueError("masked must be False with gradients: rows of experts follow each other then")
+        if self.group is not None:
+            from .expert_parallel import forward_in_group
+
+            result: torch.Tensor = forward_in_group(self, self.group, x, ids, weights, trains)
+            return result
+        if trains:
+            return self.trained(x, ids, weights)
+        return self.served(
+            self.tokens(x), x, ids, weights, x.shape[0] <= self.masked_up_to if masked is None else masked
+        )
+
+    def trained(self, x: torch.Tensor, ids: torch.Tensor, weights: torch.Tensor) -> torch.Tensor:
+        """Of this process's experts, with gradients."""
+        gate_up, down = self.gate_up, self.down
+        if not isinstance(gate_up, MasterWeights) or not isinstance(down, MasterWeights):
+            raise RuntimeError("weights must be master weights to have gradients: use torch.no_grad() for inference")
+        if (alignment := alignment_now()) % _SCALE_ROWS:
+            raise ValueError(
+                f"get_mk_alignment_for_contiguous_layout() must be a multiple of {_SCALE_ROWS} for training, since so "
+                f"many rows share a scale, got {alignment}"
+            )
+        found = routing.route(ids, self.local_experts)
+        rows = routing.gather(x, found, clear=True)
+        both = experts_product(rows, to_local(gate_up.weight), *gate_up.operands(True), found.indices, found.ends)
+        inner = gated_in_torch(both, self.gate)
+        y = experts_product(inner, to_local(down.weight), *down.operands(True), found.indices, found.ends)
+        return routing.combine(y, found, weights)
+
+    def tokens(self, x: torch.Tensor) -> Any:
+        """As rows of experts are copied of it: quantised, unless each expert would do it in another way."""
+        gate_up = self.gate_up
+        if isinstance(gate_up, MasterWeights):
+            return fp8_rows(x.contiguous()) if gate_up.precision == "fp8" else in_halves(x)
+        packed = gate_up.weights
+        permuted = isinstance(packed, PackedWeights) and packed.input_permutation is not None
+        if permuted or gate_up.activations in ("int8", "int4"):
+            return x
+        return gate_up.tokens(x)
+
+    def served(
+        self, tokens: Any, x: torch.Tensor, ids: torch.Tensor, weights: torch.Tensor | None, masked: bool
+    ) -> torch.Tensor:
+        """Of this process's experts, without gradients; `tokens` are `self.tokens(x)`. x: its dtype is the result's."""
+        if ids.shape[0] == 0:
+            return x.new_empty((0, self.hidden))
+        scaled = weights is not None and (isinstance(self.down, MasterWeights) or self.down.takes_row_scale)
+        found = routing.route(
+            ids, self.local_experts, kind="masked" if masked else "indices", weights=weights if scaled else None
+        )
+        grouping = found.grouping()
+        rows: Any = routing.gather(tokens, found)
+        if isinstance(tokens, torch.Tensor) and isinstance(self.gate_up, StoredWeights):
+            rows = self.gate_up.tokens(rows, grouping)
+        inner = self._gated(rows, grouping, x.dtype, found.source.shape)
+        y = x.new_empty((*found.source.shape, self.hidden))
+        epilogue = RowScale(found.row_weights) if found.row_weights is not None else None
+        gemm(inner, self._operand(self.down), y, grouping=grouping, epilogue=epilogue)
+        return routing.combine(y, found, None if scaled else weights)
+
+    def _operand(self, part: MasterWeights | StoredWeights) -> Any:
+        if isinstance(part, StoredWeights):
+            return part.operand()
+        data, scales, _, _ = part.operands(False)
+        return joined(data, scales)
+
+    def _activations(self, part: MasterWeights | StoredWeights) -> str:
+        return part.precision if isinstance(part, MasterWeights) else part.activations
+
+    def _gated(self, rows: Any, grouping: Contiguous | Masked, dtype: torch.dtype, shape: Sequence[int]) -> Any:
+        """The first product and the gate: rows as the second one takes them."""
+        operand, activations = self._operand(self.gate_up), self._activations(self.down)
+        data = rows[0] if isinstance(rows, (tuple, list)) else rows
+        half = dtype if dtype in (torch.bfloat16, torch.float16) else torch.bfloat16
+        permuted = isinstance(self.down, StoredWeights) and self.down.operand() is not self.down.weights
+        if self._fuses(operand, data, grouping, quantised=True) and activations == "fp8" and not permuted:
+            q = data.new_empty((*shape, self.inner), dtype=torch.float8_e4m3fn)
+            s = _scales_of(q)
+            gemm(rows, operand, (q, s), grouping=grouping, epilogue=Chain(self.gate))
+            return q, s
+        if self._fuses(operand, data, grouping, quantised=False):
+            inner = data.new_empty((*shape, self.inner), dtype=half)
+            gemm(rows, operand, inner, grouping=grouping, epilogue=Chain(self.gate))
+            return self._second_tokens(inner, grouping)
+        both = data.new_empty((*shape, 2 * self.inner), dtype=half)
+        gemm(rows, operand, both, grouping=grouping)
+        quantised = None if permuted else gated_tokens(both, self.gate, activations, grouping)
+        return self._second_tokens(gated_in_torch(both, self.gate), grouping) if quantised is None else quantised
+
+    def _fuses(self, operand: Any, data: torch.Tensor, grouping: Grouping, quantised: bool) -> bool:
+        kind = "masked" if isinstance(grouping, Masked) else "m_contiguous"
+        sizes = 2 * self.inner, self.hidden, self.local_experts
+        if quantised and scale_form(data.device) != "fp32":
+            return False
+        return gate_is_fused(target_of(data.device), kind, operands_name(operand), *sizes, self.gate.record, quantised)
+
+    def _second_tokens(self, inner: torch.Tensor, grouping: Grouping) -> Any:
+        if isinstance(self.down, StoredWeights):
+            return self.down.tokens(inner, grouping)
+        return fp8_rows(inner, grouping) if self.down.precision == "fp8" else inner
+
+    def extra_repr(self) -> str:
+        return f"num_experts={self.num_experts}, hidden={self.hidden}, inner={self.inner}, gate={self.gate}"
+
+
+def _scales_of(q: torch.Tensor) -> torch.Tensor:
+    """float32 of each row and 128 columns, as the next product takes them."""
+    *lead, rows, columns = q.shape
+    padded = -(-rows // 4) * 4
+    memory = q.new_empty((*lead, -(-columns // _SCALE_ROWS), padded), dtype=torch.float32)
+    return memory.transpose(-1, -2)[..., :rows, :]
+
+
+def _size(group: ProcessGroup | None) -> int:
+    return 1 if group is None else group.size()
+
+
+def _rank(group: ProcessGroup | None) -> int:
+    return 0 if group is None else group.rank()
+
+
+def _share(num_experts: int, group: ProcessGroup | None) -> int:
+    size = _size(group)
+    if num_experts % size:
+        raise ValueError(f"num_experts must be a multiple of the {size} processes of the group, got {num_experts}")
+    return num_experts // size
