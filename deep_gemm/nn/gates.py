@@ -28,7 +28,7 @@ def gate_is_fused(
     """Whether products have such an epilogue: asked of the runtime, by what it would refuse.
 
     Args:
-        operands: how the runtime's problems name them: "bf16", "" (FP8), or packed weights' element.
+        operands: how the runtime's problems name them: "bf16", or "" (FP8).
         quantised: whether the result is FP8 with scales.
     """
     return _is_fused(target, grouping, operands, n, k, groups, gate, quantised)
@@ -51,9 +51,10 @@ def _is_fused(
     return True
 
 
-def operands_name(weights: Any) -> str:
+def operands_name(weights: Any) -> str | None:
+    """None of packed weights, whose functions take no gate yet (`epilogue.refuse_gate`)."""
     if isinstance(weights, PackedWeights):
-        return weights.converted_from
+        return None
     return "" if isinstance(weights, tuple) else "bf16"
 
 
