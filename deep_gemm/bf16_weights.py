@@ -94,6 +94,7 @@ def m_grouped_bf16_int4_gemm_nt_contiguous(
             `m_grouped_fp8_gemm_nt_contiguous`.
         compiled_dims: which of M, N, K are constants of the compiled kernel.
         bias: bfloat16, float16 or float32 `[G, N]`, added in FP32.
+        epilogue: as for `bf16_int4_gemm_nt`.
 
     Raises:
         as `bf16_int4_gemm_nt`.
@@ -124,6 +125,7 @@ def m_grouped_bf16_int4_gemm_nt_masked(
         expected_m: rows of an expert that the caller expects; a hint.
         compiled_dims: which of M, N, K are constants of the compiled kernel.
         bias: bfloat16, float16 or float32 `[G, N]`, added in FP32.
+        epilogue: as for `bf16_int4_gemm_nt`.
 
     Raises:
         as `bf16_int4_gemm_nt`.
@@ -148,7 +150,7 @@ def bf16_int8_gemm_nt(
     in FP32.
 
     Args:
-        a, d, c, compiled_dims, bias: as for `bf16_int4_gemm_nt`.
+        a, d, c, compiled_dims, bias, epilogue: as for `bf16_int4_gemm_nt`.
         w: int8 or uint8 `[N, K]`, packed for 'bf16' activations, groups of any size, with zero points or without.
 
     Raises:
@@ -209,7 +211,7 @@ def bf16_fp4_gemm_nt(
     global scale to complete sums. Other scales (packing says which) are applied to the sums of each group in FP32.
 
     Args:
-        a, d, c, compiled_dims, bias: as for `bf16_int4_gemm_nt`.
+        a, d, c, compiled_dims, bias, epilogue: as for `bf16_int4_gemm_nt`.
         w: e2m1 `[N, K]`, packed for 'bf16' activations.
 
     Raises:
@@ -269,7 +271,7 @@ def bf16_fp8_gemm_nt(
     Values are exact in the tensor cores; the sums of each group of K, of up to 128, are scaled in FP32.
 
     Args:
-        a, d, c, compiled_dims, bias: as for `bf16_int4_gemm_nt`.
+        a, d, c, compiled_dims, bias, epilogue: as for `bf16_int4_gemm_nt`.
         w: e4m3 `[N, K]`, packed for 'bf16' activations, groups of any size; or a pair, (float8_e4m3fn `[N, K]`, K
             contiguous, with scales of 128x128 blocks, float32 or float8_e8m0fnu in any strides, or int32 words of four
             exponents each per row), which each call packs

@@ -11,8 +11,9 @@ from __future__ import annotations
 import torch
 
 from ._output import Output
-from ._packed import AcceptedWeights, ScaledTokens, run, run_contiguous, run_masked
+from ._packed import AcceptedWeights, ScaledTokens, run, run_contiguous, run_masked, with_epilogue
 from ._product import product
+from .epilogue import Epilogue
 from .weights import PackedWeights
 
 __all__ = ["fp8_int4_gemm_nt", "m_grouped_fp8_int4_gemm_nt_contiguous", "m_grouped_fp8_int4_gemm_nt_masked"]
@@ -29,6 +30,7 @@ def fp8_int4_gemm_nt(
     compiled_dims: str = "nk",
     *,
     bias: torch.Tensor | None = None,
+    epilogue: Epilogue | None = None,
 ) -> None:
     """FP8 activations, int4 weights: `d[m, n] = c[m, n] + sum_k a[m, k] sfa[m, k] w[n, k] + bias[n]`.
 
@@ -41,12 +43,13 @@ def fp8_int4_gemm_nt(
         c: added; `d`'s shape and dtype, and may be `d` itself.
         compiled_dims: which of M, N, K are constants of the compiled kernel.
         bias: bfloat16, float16 or float32 `[N]`, added in FP32.
+        epilogue: as for `bf16_int4_gemm_nt`.
 
     Raises:
         ValueError, TypeError: an argument cannot be right; nothing was launched and nothing written.
         RuntimeError: the machine failed: no driver, a compile error, a launch error.
     """
-    run(a, w, d, c, bias, compiled_dims, _TAKES)
+    run(a, w, d, c, bias, compiled_dims, _TAKES, with_epilogue(epilogue))
 
 
 @product()
@@ -61,6 +64,7 @@ def m_grouped_fp8_int4_gemm_nt_contiguous(
     expected_m_for_psum_layout: int | None = None,
     *,
     bias: torch.Tensor | None = None,
+    epilogue: Epilogue | None = None,
 ) -> None:
     """`fp8_int4_gemm_nt` of experts whose rows follow each other: `d[rows of g] = a[rows of g] @ w[g].T`.
 
@@ -72,12 +76,13 @@ def m_grouped_fp8_int4_gemm_nt_contiguous(
             `m_grouped_fp8_gemm_nt_contiguous`.
         compiled_dims: which of M, N, K are constants of the compiled kernel.
         bias: bfloat16, float16 or float32 `[G, N]`, added in FP32.
+        epilogue: as for `bf16_int4_gemm_nt`.
 
     Raises:
         as `fp8_int4_gemm_nt`.
     """
     rows = use_psum_layout, ensure_zero_padding, expected_m_for_psum_layout
-    run_contiguous(a, w, d, grouped_layout, compiled_dims, rows, _TAKES, bias)
+    run_contiguous(a, w, d, grouped_layout, compiled_dims, rows, _TAKES, bias, with_epilogue(epilogue))
 
 
 @product()
@@ -90,6 +95,7 @@ def m_grouped_fp8_int4_gemm_nt_masked(
     compiled_dims: str = "nk",
     *,
     bias: torch.Tensor | None = None,
+    epilogue: Epilogue | None = None,
 ) -> None:
     """`fp8_int4_gemm_nt` of experts with matrices of their own: `d[g] = a[g] @ w[g].T` for its first masked_m[g] rows.
 
@@ -101,8 +107,9 @@ def m_grouped_fp8_int4_gemm_nt_masked(
         expected_m: rows of an expert that the caller expects; a hint.
         compiled_dims: which of M, N, K are constants of the compiled kernel.
         bias: bfloat16, float16 or float32 `[G, N]`, added in FP32.
+        epilogue: as for `bf16_int4_gemm_nt`.
 
     Raises:
         as `fp8_int4_gemm_nt`.
     """
-    run_masked(a, w, d, masked_m, expected_m, compiled_dims, _TAKES, bias)
+    run_masked(a, w, d, masked_m, expected_m, compiled_dims, _TAKES, bias, with_epilogue(epilogue))

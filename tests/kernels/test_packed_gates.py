@@ -25,6 +25,10 @@ WEIGHTS: dict[str, tuple[str, str, int | None, bool, str]] = {
     "bf16 by int4 of channels": ("bf16", "int4", None, False, "bf16_int4_gemm_nt"),
     "bf16 by mxfp4": ("bf16", "e2m1", 32, False, "bf16_fp4_gemm_nt"),
     "bf16 by fp8": ("bf16", "e4m3", 128, False, "bf16_fp8_gemm_nt"),
+    "fp8 by int4": ("fp8", "int4", 128, False, "fp8_int4_gemm_nt"),
+    "int8 by int4": ("int8", "int4", None, False, "int8_int4_gemm_nt"),
+    "int8 by uint4": ("int8", "uint4", 128, True, "int8_int4_gemm_nt"),
+    "int4 by int4": ("int4", "int4", None, False, "int4_gemm_nt"),
     "fp8 by mxfp4": ("fp8", "e2m1", 32, False, "fp8_fp4_gemm_nt"),
 }
 
@@ -56,10 +60,16 @@ def packed(stem: str, shape: tuple[int, ...], device: torch.device, gate_up: str
 def tokens(stem: str, shape: tuple[int, ...], device: torch.device) -> Any:
     if stem.startswith("fp8"):
         return tuple(random_rows(shape, device, 1))
+    if stem.startswith("int"):
+        generator = torch.Generator().manual_seed(1)
+        low = -128 if stem.startswith("int8") else -8
+        pairs = shape[-1] // (1 if low == -128 else 2)
+        values = torch.randint(-128, 128, (*shape[:-1], pairs), generator=generator, dtype=torch.int8)
+        return values.to(device), torch.full((*shape[:-1],), 0.5 / -low).to(device)
     return random_values(shape, device, 1).bfloat16()
 
 
-@pytest.mark.sampled(14)
+@pytest.mark.sampled(20)
 @pytest.mark.parametrize("device", TAKE_PACKED, indirect=True)
 @pytest.mark.parametrize("stem", WEIGHTS)
 @pytest.mark.parametrize("layout", LAYOUTS)
@@ -84,7 +94,7 @@ def test_dense(device, stem, layout, with_c, sizes) -> None:
 
 @pytest.mark.sampled(6)
 @pytest.mark.parametrize("device", TAKE_PACKED, indirect=True)
-@pytest.mark.parametrize("stem", ["bf16 by int4", "bf16 by mxfp4", "fp8 by mxfp4"])
+@pytest.mark.parametrize("stem", ["bf16 by int4", "bf16 by mxfp4", "fp8 by mxfp4", "int8 by uint4"])
 @pytest.mark.parametrize("layout", LAYOUTS)
 @pytest.mark.parametrize("grouping", ["contiguous", "psum", "masked"])
 def test_experts(device, stem, layout, grouping) -> None:
@@ -175,3 +185,9 @@ def test_what_does_not_fit_is_refused() -> None:
     with pytest.raises(ValueError, match="w must be packed weights for a gated activation"):
         deep_gemm.fp8_fp4_gemm_nt(pair, (codes, scales), d, epilogue=SwiGLU())
     assert d.isnan().all()
+    sums, q = torch.zeros(4, 32, dtype=torch.int32), tokens("int8 by int4", (4, 128), cpu)[0]
+    with pytest.raises(ValueError, match="d must not be int32 for a gated activation"):
+        deep_gemm.int8_int4_gemm_nt(q, packed("int8 by int4", (64, 128), cpu, "halves"), sums, epilogue=SwiGLU())
+    w = packed("int8 by int4", (32, 128), cpu, None)
+    with pytest.raises(ValueError, match="no Alpha where d is int32"):
+        deep_gemm.int8_int4_gemm_nt(q, w, sums, epilogue=Alpha(2.0))

@@ -106,6 +106,7 @@ void check_token_scales(GemmCall& call, const OperandArgument& a) {
 void check_alpha(GemmCall& call, const Alpha& alpha, const TensorView& d) {
     if (!alpha.tensor && alpha.number == kNoNumber) return;
     Problem& p = call.problem;
+    require(p.output != Element::s32, "epilogue must have no Alpha where d is int32");
     p.alpha = 1;
     Scales& found = call.alpha;
     found = {.element = Element::fp32, .scaling = kWholeRowScales, .rows = p.n, .k_scales = 1, .row_stride = 0};

@@ -34,6 +34,7 @@ inline bool spills(const GemmConfig& c) {
     if (c.asymmetric_a && warpgroup_rows(c) / kWgmmaRows * c.tile.cols > most_asymmetric_cols(c)) return true;
     if (c.gate.any() && (c.scaled() ? row_warpgroups(c) == 3 : c.split_k.last_tiles && c.tile.cols > 224)) return true;
     if (c.gate.any() && c.output_scaling.any() && tall && c.swap_ab && c.tile.cols > 64) return true;
+    if (c.gate.any() && c.rows_operand().packed() && c.scaled() && c.tile.cols >= 192) return true;
     if (c.gate.any() && c.add_c && ((tall && c.tile.cols > 64) || c.tile.cols >= 160)) return true;
     if (!c.scaled())
         return warpgroup_rows(c) / kWgmmaRows * c.tile.cols / 2 > 128 ||
