@@ -170,8 +170,9 @@ private:
 
     /// The tuple keeps them alive.
     bool add_pair(PyObject* tuple) {
-        if (PySequence_Size(tuple) != 2) return false;
-        for (ptrdiff_t i = 0; i < 2; ++i) {
+        pair_.count = PySequence_Size(tuple);
+        if (pair_.count != 2) return false;  // with a counter it is no tuple, but a Counted
+        for (ptrdiff_t i = 0; i < pair_.count; ++i) {
             PyObject* const item = PySequence_GetItem(tuple, i);
             const bool added = lender_.lends(type_of(item)) && add_tensor(item, written_, pair_.tensors[i]);
             Py_DecRef(item);

@@ -16,6 +16,7 @@ from typing import Any
 
 import torch
 
+from ._output import Counted
 from .epilogue import Epilogue, epilogue_of, steps_of
 from .weights import PackedWeights
 
@@ -159,7 +160,7 @@ _EPILOGUE = Kind(
     "float?",
     "an Epilogue of deep_gemm.epilogue or None",
     lambda value: value is None or isinstance(value, Epilogue),
-    (("_alpha", "float?"), ("_row_scale", "Tensor?"), ("_gate", "int[]?")),
+    (("_alpha", "float?"), ("_row_scale", "Tensor?"), ("_gate", "int[]?"), ("_rounding", "int?")),
     lambda value: steps_of(None, value),
     epilogue_of,
 )
@@ -168,7 +169,7 @@ KINDS = {
     "Output": Kind(
         "Tensor",
         "a tensor, or a pair (tensor, scales)",
-        lambda value: _is_tensor(value) or _is_pair(value),
+        lambda value: _is_tensor(value) or _is_pair(value) or isinstance(value, Counted),
         (("", "Tensor"), ("_scales", "Tensor?")),
         lambda value: (value, None) if isinstance(value, torch.Tensor) else tuple(value),
     ),

@@ -10,6 +10,11 @@ from ._gates import Gate, gated_product
 
 Output = torch.Tensor | tuple[torch.Tensor, torch.Tensor]
 
+
+class Counted(tuple[torch.Tensor, torch.Tensor, torch.Tensor]):
+    """A pair of these, and an int32 to which the kernel adds how many values it has bounded."""
+
+
 # Scales of zeros, which deep_gemm.utils makes too: of FP32 that of 1e-4, and four bytes of its exponent rounded up.
 _OF_ZEROS = 1e-4 / 448.0
 _WORD_OF_ZEROS, _WORD_OF_ONES = 0x69696969, 0x7F7F7F7F

@@ -16,6 +16,7 @@ from torch.compiler import is_dynamo_compiling
 
 from . import operators
 from ._arguments import kinds_of, no_memory, tensors_of, wants_gradient, wrong_kind
+from .epilogue import Epilogue, cast_of, cast_output, store_count, without_cast
 from .weights import PackedWeights
 
 Parameters = ParamSpec("Parameters")
@@ -25,7 +26,7 @@ _TEMPLATE = """
 def {name}{signature}:
     if is_dynamo_compiling():
         return trace({arguments})
-    try:
+    {cast}try:
         return function({arguments})
     except Exception as error:
         failure = error
@@ -33,6 +34,12 @@ def {name}{signature}:
     if failure is not None:
         raise failure
 """
+
+
+# Where there is one that writes more than d.
+_CAST = """if epilogue is not None and has_cast(epilogue):
+        return cast({arguments})
+    """
 
 
 def product(*other_names: str) -> Callable[[Callable[Parameters, None]], Callable[Parameters, None]]:
@@ -59,6 +66,16 @@ def product(*other_names: str) -> Callable[[Callable[Parameters, None]], Callabl
         def trace(*args: Any, **kwargs: Any) -> None:
             called, flat = as_operator(args, kwargs)
             called(**flat)
+
+        def cast(*args: Any, **kwargs: Any) -> None:
+            """A call whose epilogue has the scales of D, and how often it bounds."""
+            arguments = dict(signature.bind(*args, **kwargs).arguments)
+            epilogue = arguments["epilogue"]
+            step = cast_of(epilogue)
+            assert step is not None
+            written = cast_output(step, arguments["d"])
+            scope[function.__name__](**arguments | {"d": written, "epilogue": without_cast(epilogue, step)})
+            store_count(step, written)
 
         def settle(error: Exception, *args: Any, **kwargs: Any) -> Exception | None:
             """None where the call was served after all."""
@@ -87,12 +104,19 @@ def product(*other_names: str) -> Callable[[Callable[Parameters, None]], Callabl
             parameters=[parameter.replace(annotation=parameter.empty) for parameter in signature.parameters.values()],
             return_annotation=signature.empty,
         )
-        text = _TEMPLATE.format(name=function.__name__, signature=bare, arguments=", ".join(parameters))
+        text = _TEMPLATE.format(
+            name=function.__name__,
+            signature=bare,
+            arguments=", ".join(parameters),
+            cast=_CAST.format(arguments=", ".join(parameters)) if "epilogue" in signature.parameters else "",
+        )
         scope: dict[str, Any] = {
             "is_dynamo_compiling": is_dynamo_compiling,
             "function": function,
             "trace": trace,
             "settle": settle,
+            "has_cast": lambda epilogue: isinstance(epilogue, Epilogue) and cast_of(epilogue) is not None,
+            "cast": cast,
         }
         exec(compile(text, f"<deep_gemm.{function.__name__}>", "exec"), scope)
         return functools.wraps(function)(scope[function.__name__])

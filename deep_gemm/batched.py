@@ -12,7 +12,7 @@ import torch
 from ._extension import C
 from ._output import Output
 from ._product import product
-from .epilogue import Epilogue, alpha_bits
+from .epilogue import Epilogue, FP8CastWithClamp, alpha_bits
 from .fp8 import Scaled, _write_empty_product
 
 __all__ = ["einsum", "fp8_einsum"]
@@ -60,8 +60,7 @@ def einsum(
         RuntimeError: the machine failed: no driver, a compile error, a launch error.
     """
     if isinstance(use_cublaslt, Epilogue):
-        epilogue = use_cublaslt
-        use_cublaslt = False
+        return einsum(expr, a, b, d, c, epilogue=use_cublaslt)
     factor = None if epilogue is None else alpha_bits(epilogue)
     if use_cublaslt:
         if factor is not None:
@@ -93,7 +92,8 @@ def fp8_einsum(
             dimension is not contiguous are read in place on SM100, and transposed into a workspace first elsewhere,
             where tensor cores read FP8 along it only.
         d: bfloat16, float32 or float16, its last dimension contiguous; or a pair (q, s), as of `fp8_gemm_nt`, s with
-            q's dimensions and the first one contiguous. Written.
+            q's dimensions and the first one contiguous. Or with s `[b, h * n / 128]`, as DeepGEMM has it: then q is
+            cast from the result rounded to BF16 (`FP8CastWithClamp`). Written.
         c: added in FP32 before rounding; `d`'s shape and dtype, and may be `d` itself. (FP32 in place is added by the
             L2, which flushes subnormal numbers to zero.)
         recipe: how many of `a`'s rows, of `b`'s rows and of the summed dimension share a scale: (1, 128, 128) or
@@ -105,6 +105,10 @@ def fp8_einsum(
         ValueError, TypeError: an argument cannot be right; nothing was launched and nothing written.
         RuntimeError: the machine failed: no driver, a compile error, a launch error.
     """
+    if isinstance(d, (tuple, list)) and len(d) == 2 and d[0].ndim == 3 and d[1].ndim == 2:
+        if epilogue is not None:
+            raise ValueError("epilogue must be None where d is a pair of DeepGEMM's form")
+        return fp8_einsum(expr, a, b, d[0], c, recipe, FP8CastWithClamp(d[1]))
     (a_data, a_scales), (b_data, b_scales) = a, b
     factor = None if epilogue is None else alpha_bits(epilogue)
     if not _einsum(a_data, a_scales, b_data, b_scales, d, c, _FORMS_EACH[expr], recipe, factor):

@@ -28,10 +28,10 @@ from collections.abc import Sequence
 import torch
 
 from ._extension import C
-from ._numbers import NO_NUMBER, fp32_bits, integer
+from ._numbers import NO_NUMBER, integer
 from ._output import Output, data_of
 from ._product import product
-from .epilogue import Epilogue, refuse_gate, scale_rows, steps_of
+from .epilogue import Epilogue, refuse_gate, scale_rows, steps_of, sum_record
 from .fp8 import (
     _COMPILED_DIMS,
     _FP32_SCALES,
@@ -268,15 +268,15 @@ def _steps_record(
     alpha: Alpha, epilogue: Epilogue | None, d: torch.Tensor
 ) -> tuple[torch.Tensor | None, int, torch.Tensor | None]:
     """Alpha as a tensor, or as a number's bits; and the rows' weights."""
-    factor, weights, gate = steps_of(alpha, epilogue)
+    factor, weights, gate, rounding = steps_of(alpha, epilogue)
     refuse_gate(gate)
-    if factor is None:
-        return None, NO_NUMBER, weights
     if isinstance(factor, torch.Tensor):
         if factor.ndim > 0 or factor.device == d.device or factor.device.type != "cpu":
-            return factor, NO_NUMBER, weights
+            record = sum_record(None, rounding)
+            return factor, NO_NUMBER if record is None else record, weights
         factor = factor.item()  # as torch's own operators mix them
-    return None, fp32_bits("alpha", factor), weights
+    record = sum_record(factor, rounding)
+    return None, NO_NUMBER if record is None else record, weights
 
 
 def _gran_k(a_scales: torch.Tensor, recipe: Recipe, recipe_a: OperandRecipe, recipe_b: OperandRecipe) -> int:

@@ -100,6 +100,8 @@ inline GemmTask task_of(const Problem& p) {
             .alpha = p.alpha != 0,
             .bias = p.bias,
             .row_scale = p.row_scale != 0,
+            .random_rounding = p.random_rounding != 0,
+            .clamped = p.clamped != 0,
             .output_scaling = p.output_scaling,
             .shape = p.compiled,
             .heads = p.heads,

@@ -119,7 +119,8 @@ inline constexpr auto kFieldsOf<GemmTask> = std::tuple{
     Field{"b", &GemmTask::b, true},           Field{"output", &GemmTask::output, true},
     Field{"add_c", &GemmTask::add_c},         Field{"asymmetric_a", &GemmTask::asymmetric_a},
     Field{"alpha", &GemmTask::alpha},         Field{"bias", &GemmTask::bias},
-    Field{"row_scale", &GemmTask::row_scale}, Field{"output_scaling", &GemmTask::output_scaling},
+    Field{"row_scale", &GemmTask::row_scale}, Field{"random_rounding", &GemmTask::random_rounding},
+    Field{"clamped", &GemmTask::clamped},     Field{"output_scaling", &GemmTask::output_scaling},
     Field{"shape", &GemmTask::shape},         Field{"heads", &GemmTask::heads},
     Field{"gate", &GemmTask::gate},
 };

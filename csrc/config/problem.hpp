@@ -39,13 +39,15 @@ struct Problem {
     int32_t expected_m = 0;     // rows of a group, as far as the host knows (0: unknown): masked and psum problems
     int32_t m_alignment = 128;  // of the groups' first rows: contiguous and psum problems
     int32_t add_c = 0;
-    int32_t in_place = 0;       // C is D
-    int32_t alpha = 0;          // sums are multiplied by a factor
-    int32_t row_scale = 0;      // D's rows are multiplied by a number each
-    int32_t asymmetric_a = 0;   // A's integers have zero points
-    int32_t int4_a = 0;         // they come two along K a byte: [M, K / 2]
-    int32_t group_maps = 0;     // K groups are matrices of their own
-    int32_t aligned_store = 1;  // D's base and rows start at multiples of 16 bytes
+    int32_t in_place = 0;         // C is D
+    int32_t alpha = 0;            // sums are multiplied by a factor
+    int32_t row_scale = 0;        // D's rows are multiplied by a number each
+    int32_t random_rounding = 0;  // of a D of BF16
+    int32_t clamped = 0;          // what is quantised is rounded to BF16 and bounded first
+    int32_t asymmetric_a = 0;     // A's integers have zero points
+    int32_t int4_a = 0;           // they come two along K a byte: [M, K / 2]
+    int32_t group_maps = 0;       // K groups are matrices of their own
+    int32_t aligned_store = 1;    // D's base and rows start at multiples of 16 bytes
     // Bytes, see alignment_of; of an MN-major operand, between lines along M or N.
     int32_t row_alignment_a = kBestAlignment, row_alignment_b = kBestAlignment;
     // Scales come through a kernel that packs them, which can write words in any order (CopyPlan::a_in_blocks).

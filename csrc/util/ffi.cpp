@@ -85,13 +85,14 @@ std::vector<TensorView> take(const Given& given, int32_t index) {
 Output take_pair(const Given& given, int32_t index) {
     const TVMFFIAny argument = given[index];
     if (argument.type_index == kTVMFFIOpaquePtr) {
-        const auto& [tensors] = *static_cast<const LentPair*>(argument.v_ptr);
-        return {TensorView(tensors[0]), TensorView(tensors[1])};
+        const auto& [tensors, count] = *static_cast<const LentPair*>(argument.v_ptr);
+        return {TensorView(tensors[0]), TensorView(tensors[1]),
+                count > 2 ? OptionalTensor(tensors[2]) : OptionalTensor()};
     }
     if (argument.type_index != kTVMFFIArray) return take<TensorView>(given, index);
     const std::vector<TensorView> tensors = take<std::vector<TensorView>>(given, index);
-    if (tensors.size() != 2) refuse_argument(given, index, "a tensor, or one with its scales");
-    return {tensors[0], tensors[1]};
+    if (tensors.size() != 2 && tensors.size() != 3) refuse_argument(given, index, "a tensor, or one with its scales");
+    return {tensors[0], tensors[1], tensors.size() > 2 ? OptionalTensor(tensors[2]) : OptionalTensor()};
 }
 
 std::optional<Integers> integers_of(const Given& given, int32_t index) {

@@ -49,18 +49,20 @@ struct Bytes {
     std::string content;
 };
 
-/// A tensor that a call writes, which may come with another one: (tensor, scales).
+/// A tensor that a call writes, which may come with others: (tensor, scales) or (tensor, scales, count).
 struct Output {
     TensorView data;
-    OptionalTensor scales;
+    OptionalTensor scales, count;
 
-    Output(const TensorView& data, const OptionalTensor& scales = {}) : data(data), scales(scales) {}
+    Output(const TensorView& data, const OptionalTensor& scales = {}, const OptionalTensor& count = {})
+        : data(data), scales(scales), count(count) {}
     operator const TensorView&() const { return data; }
 };
 
-/// Two tensors that are lent for a call: what an argument of type kTVMFFIOpaquePtr points to.
+/// Two tensors, or three, that are lent for a call: what an argument of type kTVMFFIOpaquePtr points to.
 struct LentPair {
-    DLTensor tensors[2];
+    DLTensor tensors[3];
+    ptrdiff_t count;
 };
 
 [[noreturn]] void refuse_argument(const Given& given, int32_t index, const char* wanted);

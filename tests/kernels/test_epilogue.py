@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable
 from typing import Any
 
 import pytest
 import torch
 from devices import EACH_ARCH, ONE_OF_EACH_ARCH, TAKE_PACKED, on_simulator
+from epilogue_products import PRODUCTS, K, M, N, bf16, fp8, real_rows
 from grouped_inputs import alignment_of
-from inputs import GuardedOutput, random_blocks, random_rows, random_values
+from inputs import GuardedOutput, random_values
 from packed_inputs import random
 
 import deep_gemm
@@ -19,103 +19,11 @@ from deep_gemm.epilogue import (
     BF16StochasticRounding,
     Chain,
     Epilogue,
-    FP8CastWithClamp,
     Identity,
     RowScale,
 )
 
-M, N, K, GROUPS = 48, 72, 256, 3
 ALPHA = -0.3125e-3 / 7  # no power of two
-
-Call = Callable[..., None]  # with d, and alpha= or epilogue=
-
-
-def fp8(device: torch.device, *shape: int, blocks: bool = False) -> tuple[torch.Tensor, torch.Tensor]:
-    operand = (random_blocks if blocks else random_rows)(shape, device, len(shape))
-    return operand.data, operand.scales
-
-
-def bf16(device: torch.device, *shape: int) -> torch.Tensor:
-    return random_values(shape, device, len(shape)).bfloat16()
-
-
-def dense(stem: str, layout: str) -> Callable[[torch.device], tuple[tuple[int, ...], Call]]:
-    def make(device: torch.device) -> tuple[tuple[int, ...], Call]:
-        function = getattr(deep_gemm, f"{stem}_gemm_{layout}")
-        if stem == "bf16":
-            a, b = bf16(device, M, K), bf16(device, N, K)
-            operands: Any = (a if layout[0] == "n" else a.T.contiguous(), b if layout[1] == "t" else b.T.contiguous())
-        else:
-            pairs = fp8(device, M, K), fp8(device, N, K, blocks=True)
-            operands = tuple(
-                pair if straight else tuple(part.T.contiguous() for part in pair)
-                for pair, straight in zip(pairs, (layout[0] == "n", layout[1] == "t"), strict=True)
-            )
-        return (M, N), lambda d, **more: function(*operands, d, **more)
-
-    return make
-
-
-def of_experts(stem: str, grouping: str) -> Callable[[torch.device], tuple[tuple[int, ...], Call]]:
-    def make(device: torch.device) -> tuple[tuple[int, ...], Call]:
-        rows = (GROUPS, 16, K) if grouping == "masked" else (M, K)
-        weights = (GROUPS, K, N) if grouping == "nn" else (GROUPS, N, K)
-        if stem == "bf16":
-            a, b = bf16(device, *rows), bf16(device, *weights)
-        else:
-            a, b = fp8(device, *rows), fp8(device, *weights, blocks=True)
-        if grouping == "masked":
-            counts = torch.tensor([16, 0, 5], dtype=torch.int32, device=device)
-            function = getattr(deep_gemm, f"m_grouped_{stem}_gemm_nt_masked")
-            return (GROUPS, 16, N), lambda d, **more: function(a, b, d, counts, 8, **more)
-        psum = grouping == "psum"
-        ends = torch.tensor([16, 20, 48] if psum else [0] * 16 + [-1] * 16 + [2] * 16, dtype=torch.int32, device=device)
-        function = getattr(deep_gemm, f"m_grouped_{stem}_gemm_{'nn' if grouping == 'nn' else 'nt'}_contiguous")
-        return (M, N), lambda d, **more: function(a, b, d, ends, use_psum_layout=psum, **more)
-
-    return make
-
-
-def of_k_groups(stem: str) -> Callable[[torch.device], tuple[tuple[int, ...], Call]]:
-    def make(device: torch.device) -> tuple[tuple[int, ...], Call]:
-        ks = [128, 0, 128]
-        layout = torch.tensor(ks, dtype=torch.int32, device=device)
-        pairs: Any = [fp8(device, rows, K) for rows in (M, N)]
-        operands: Any = [(data.T.contiguous(), scales.T.contiguous()) for data, scales in pairs]
-        if stem == "bf16":
-            operands = [bf16(device, K, rows) for rows in (M, N)]
-        function = getattr(deep_gemm, f"k_grouped_{stem}_gemm_tn_contiguous")
-        return (3, M, N), lambda d, **more: function(*operands, d, ks, layout, **more)
-
-    return make
-
-
-def of_heads(device: torch.device) -> tuple[tuple[int, ...], Call]:
-    a, b = bf16(device, 5, 3, 64), bf16(device, 3, 40, 64)
-    return (5, 3, 40), lambda d, **more: deep_gemm.einsum("bhr,hdr->bhd", a, b, d, **more)
-
-
-def of_fp8_heads(device: torch.device) -> tuple[tuple[int, ...], Call]:
-    a, b = fp8(device, 5, 3, 128), fp8(device, 3, 128, 128, blocks=True)
-    return (5, 3, 128), lambda d, **more: deep_gemm.fp8_einsum("bhr,hdr->bhd", a, b, d, **more)
-
-
-PRODUCTS = {
-    **{f"{stem}_{layout}": dense(stem, layout) for stem in ("fp8", "bf16") for layout in ("nt", "nn", "tn", "tt")},
-    **{
-        f"{stem} experts {grouping}": of_experts(stem, grouping)
-        for stem in ("fp8", "bf16")
-        for grouping in ("nt", "nn", "psum", "masked")
-    },
-    "fp8 K groups": of_k_groups("fp8"),
-    "bf16 K groups": of_k_groups("bf16"),
-    "einsum": of_heads,
-    "fp8_einsum": of_fp8_heads,
-}
-
-
-def real_rows(product: str, d: torch.Tensor) -> torch.Tensor:
-    return torch.cat([d[0], d[2, :5]]) if product.endswith("masked") else d
 
 
 @pytest.mark.sampled(16)
@@ -166,16 +74,10 @@ def test_one_rounding(device, product, dtype) -> None:
 
 
 @pytest.mark.parametrize("product", PRODUCTS)
-def test_what_no_product_takes_yet_is_refused_before_anything_is_written(product) -> None:
+def test_what_is_no_epilogue_is_refused_before_anything_is_written(product) -> None:
     device = torch.device("cpu")
     shape, call = PRODUCTS[product](device)
     d = torch.full(shape, float("nan"))
-    for epilogue in (BF16StochasticRounding(), FP8CastWithClamp(torch.empty(1, dtype=torch.int32))):
-        with pytest.raises(
-            NotImplementedError,
-            match=f"must be Identity, Alpha, SwiGLU, GeGLU or RowScale for now, got {type(epilogue).__name__}",
-        ):
-            call(d, epilogue=epilogue)
     with pytest.raises(TypeError, match=r"epilogue must be an Epilogue of deep_gemm\.epilogue or None, got 2"):
         call(d, epilogue=2)
     assert d.isnan().all()
@@ -382,10 +284,11 @@ def test_row_weights_are_checked(weights, error, message) -> None:
 
 
 def test_what_cannot_be_chained() -> None:
-    for steps in ([RowScale(torch.ones(1)), Alpha(1)], [Alpha(1), Alpha(2)], [BF16StochasticRounding()]):
+    for steps in ([RowScale(torch.ones(1)), Alpha(1)], [Alpha(1), Alpha(2)], [BF16StochasticRounding(), Alpha(1)]):
         with pytest.raises(
             ValueError,
-            match="steps must be Alpha, SwiGLU or GeGLU, RowScale, each at most once and in this order, got ",
+            match="steps must be Alpha, SwiGLU or GeGLU, RowScale, BF16StochasticRounding or FP8CastWithClamp, each at "
+            "most once and in this order, got ",
         ):
             Chain(*steps)
     for name in ("fp8 K groups", "bf16 K groups", "einsum", "fp8_einsum"):

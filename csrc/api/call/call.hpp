@@ -68,6 +68,7 @@ struct GemmCall {
     Scales alpha = {}, row_scale = {};
     Scales d_scales = {};  // written beside D; as the next product takes A's
     epilogue::ApplyGate::Params gate = {};
+    epilogue::Clamp::Params clamp = {};
     Bias bias = {};
     ZeroPoints zeros_a = {};
     RowSums sums_b = {};
@@ -78,7 +79,7 @@ struct GemmCall {
 };
 
 /// What the kernel may touch.
-using CallExtents = std::array<Extent, 15>;
+using CallExtents = std::array<Extent, 16>;
 
 inline CallExtents extents_of(const GemmCall& call) {
     return {{{call.a.data, call.a.bytes, "a", false},
@@ -91,6 +92,7 @@ inline CallExtents extents_of(const GemmCall& call) {
              {call.row_scale.data, call.row_scale.bytes, "the rows' weights", false},
              {call.d.data, call.d.bytes, "d", true},
              {call.d_scales.data, call.d_scales.bytes, "d's scales", true},
+             {call.clamp.count, sizeof(*call.clamp.count), "clamped_count", true},
              {call.c.data, call.c.bytes, "c", false},
              {call.bias.data, call.bias.bytes, "bias", false},
              {call.zeros_a.data, call.zeros_a.bytes, "a's zeros", false},

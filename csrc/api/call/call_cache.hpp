@@ -66,6 +66,7 @@ private:
         if (type == kTVMFFIOpaquePtr) {
             const ffi::Output pair = ffi::take<ffi::Output>(given, index);
             add(pair.data), add(*pair.scales);
+            if (pair.count) add(*pair.count);
             return numbers;
         }
         const std::optional<ffi::Integers> integers = ffi::integers_of(given, index);

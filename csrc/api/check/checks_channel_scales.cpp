@@ -40,6 +40,21 @@ Distances distances_of(const TensorView& given, const ChannelScaled& operand) {
             .row = rows > 1 ? to_int32(given.stride(first), "the distance between scales") : 0};
 }
 
+void check_rounding(GemmCall& call, int64_t rounding, const TensorView& d) {
+    Problem& p = call.problem;
+    if (rounding == kRoundAtRandom) {
+        require_type(p.output == Element::bf16, "d must be bfloat16 where it is rounded at random, got ",
+                     describe(d.dtype()));
+        require(p.add_c == 0, "c must be None where d is rounded at random");
+        p.random_rounding = 1;
+    } else if (rounding > 0) {
+        require_type(p.output == Element::e4m3, "d must be float8_e4m3fn for FP8CastWithClamp, got ",
+                     describe(d.dtype()));
+        p.clamped = 1;
+        call.clamp.bound = std::bit_cast<float>(static_cast<uint32_t>(rounding));
+    }
+}
+
 }  // namespace
 
 Scales check_channel_scales(const OperandArgument& argument, const ChannelScaled& operand, const GemmCall& call) {
@@ -104,7 +119,8 @@ void check_token_scales(GemmCall& call, const OperandArgument& a) {
 }
 
 void check_alpha(GemmCall& call, const Alpha& alpha, const TensorView& d) {
-    if (!alpha.tensor && alpha.number == kNoNumber) return;
+    if (alpha.number != kNoNumber) check_rounding(call, alpha.number >> 32, d);
+    if (!alpha.tensor && (alpha.number == kNoNumber || (alpha.number & kNoFactor) == kNoFactor)) return;
     Problem& p = call.problem;
     require(p.output != Element::s32, "epilogue must have no Alpha where d is int32");
     p.alpha = 1;

@@ -24,10 +24,12 @@ void check_token_scales(GemmCall& call, const OperandArgument& a);
 void check_zero_points(GemmCall& call, const OperandArgument& a);
 
 /// A factor on complete sums: a number's bits, a tensor of one element, or one of an element for each expert; or none.
+/// Above the number's 32 bits stands how D is rounded: kRoundAtRandom, or, of what is quantised, the bits of a bound.
 struct Alpha {
     const OptionalTensor& tensor;
     int64_t number;
 };
+inline constexpr int64_t kNoFactor = 0xffffffff, kRoundAtRandom = 1;
 void check_alpha(GemmCall& call, const Alpha& alpha, const TensorView& d);
 
 /// Float32 [M], of masked experts [groups, max_m].

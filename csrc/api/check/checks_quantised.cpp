@@ -50,6 +50,12 @@ void check_output_scales(GemmCall& call, const OutputArgument& d, const Axes& ax
             "16 bytes, got strides ",
             describe_strides(given));
     require_apart(d.data, given, kName);
+    if (d.count) {
+        require_type(is_int32(d.count->dtype()) && d.count->contiguous_bytes() == sizeof(int32_t),
+                     "d must be a tensor, or a pair (tensor, scales)");
+        require_device(*d.count, "clamped_count", call.device, "a");
+        call.clamp.count = reinterpret_cast<uint32_t*>(d.count->data());
+    }
     call.d_scales = {.data = s.data,
                      .element = element_of(given.dtype()),
                      .scaling = p.output_scaling,

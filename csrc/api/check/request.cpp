@@ -71,6 +71,8 @@ bool set_flag(Problem& p, std::string_view name, int64_t value) {
                                {"in_place", &Problem::in_place},
                                {"alpha", &Problem::alpha},
                                {"row_scale", &Problem::row_scale},
+                               {"random_rounding", &Problem::random_rounding},
+                               {"clamped", &Problem::clamped},
                                {"asymmetric_a", &Problem::asymmetric_a},
                                {"int4_a", &Problem::int4_a},
                                {"group_maps", &Problem::group_maps},

@@ -56,7 +56,8 @@ void convert_ahead(const Planned& planned, Ahead ahead, GemmCall& call, Copies& 
 /// `launch` puts a call on the stream with a plan: this call, and before it others that measure plans for it.
 template <typename Launch>
 void tune_and_launch(const Planned& planned, const GemmCall& call, const Launch& launch) {
-    if (!planned.plan.untuned) [[likely]]
+    const bool counts = call.clamp.count != nullptr;  // what each launch adds to
+    if (!planned.plan.untuned || counts) [[likely]]
         return launch(call, planned.plan);
     launch(call, tune(planned.device, call, planned.plan, planned.stream, launch));
 }
@@ -66,6 +67,7 @@ void tune_and_launch(const Planned& planned, const GemmCall& call, const Launch&
 bool run_checked_gemm(GemmCall&& call, const CallKey* key, uint64_t generation) {
     check_counts(call);
     const Problem& problem = call.problem;
+    require_type(call.clamp.count == nullptr || problem.clamped != 0, "d must be a tensor, or a pair (tensor, scales)");
     if (problem.m == 0 || problem.n == 0) return true;
     if (problem.num_groups == 0) return problem.grouping != Grouping::m_contiguous;
     require(!problem.output_scaling.any() || !exceeds_exact_k(problem), "K must be at most ", most_exact_k(problem),

@@ -221,6 +221,7 @@ void fill_steps(StepParams& params, const GemmCall& call) {
                                        .group_stride = call.d_scales.group_stride,
                                        .k_stride = call.d_scales.k_stride};
     params.of<epilogue::ApplyGate>() = call.gate;
+    params.of<epilogue::Clamp>() = call.clamp;
     params.of<epilogue::ZeroPoints>() = {.zeros = {.data = static_cast<const int32_t*>(call.zeros_a.data),
                                                    .group_stride = call.zeros_a.group_stride,
                                                    .stride = static_cast<int32_t>(call.zeros_a.stride),

@@ -33,6 +33,9 @@ inline bool spills(const GemmConfig& c) {
     if (scale_groups(c) > 1 && !c.rows_operand().packed() && c.col_scales().per_row() && c.tile.cols > 160) return true;
     if (c.asymmetric_a && warpgroup_rows(c) / kWgmmaRows * c.tile.cols > most_asymmetric_cols(c)) return true;
     if (c.gate.any() && (c.scaled() ? row_warpgroups(c) == 3 : c.split_k.last_tiles && c.tile.cols > 224)) return true;
+    if (c.output_scaling.any() &&
+        ((c.swap_ab && is_m_grouped(c.grouping) && c.tile.cols > 96) || (c.scaled() && row_warpgroups(c) == 3)))
+        return true;
     if (c.gate.any() && c.output_scaling.any() && tall && c.swap_ab && c.tile.cols > 64) return true;
     if (c.gate.any() && c.rows_operand().packed() && c.scaled() && c.tile.cols >= 192) return true;
     if (c.gate.any() && c.add_c && ((tall && c.tile.cols > 64) || c.tile.cols >= 160)) return true;
@@ -40,7 +43,10 @@ inline bool spills(const GemmConfig& c) {
         return warpgroup_rows(c) / kWgmmaRows * c.tile.cols / 2 > 128 ||
                (tall && c.split_k.last_tiles && c.tile.cols == 112) ||
                (c.bias != Element::none && !has_fixed_extents(c.grouping) && c.tile.cols > 224);
-    if (has_step_params(c) && !c.gate.any() && !c.rows_operand().packed() && (wide || c.tile.cols >= 160)) return true;
+    if (c.random_rounding && tall && c.tile.cols > 96) return true;
+    if ((has_step_params(c) || c.random_rounding) && !c.gate.any() && !c.rows_operand().packed() &&
+        (wide || c.tile.cols >= 160))
+        return true;
     if (c.block_sum() == Element::s32 && c.tile.cols > 160 &&
         (c.col_scales().per_row() || !has_fixed_extents(c.grouping)))
         return true;

@@ -71,6 +71,8 @@ struct GemmTask {
     bool alpha = false;            // complete sums are multiplied by a factor, of each expert
     Element bias = Element::none;  // a value for each N, added when sums are complete
     bool row_scale = false;        // what is stored of a row is multiplied by a number of its own
+    bool random_rounding = false;  // to BF16
+    bool clamped = false;          // what is quantised is rounded to BF16, bounded, and counted where it was not
     Scaling output_scaling = {};   // of a D of few bits: scales that the kernel finds and stores beside it
     CompiledShape shape = {};
     HeadSplits heads = {};

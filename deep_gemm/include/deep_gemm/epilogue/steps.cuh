@@ -5,8 +5,10 @@
 #include <deep_gemm/epilogue/add_c.cuh>
 #include <deep_gemm/epilogue/alpha.cuh>
 #include <deep_gemm/epilogue/bias.cuh>
+#include <deep_gemm/epilogue/clamp.cuh>
 #include <deep_gemm/epilogue/gate.cuh>
 #include <deep_gemm/epilogue/quantize.cuh>
+#include <deep_gemm/epilogue/round_at_random.cuh>
 #include <deep_gemm/epilogue/row_scale.cuh>
 #include <deep_gemm/epilogue/scales.cuh>
 #include <deep_gemm/epilogue/undo_conversion.cuh>
@@ -61,7 +63,7 @@ using ProductSteps = StepsInOrder<UndoConversion, ScalesOfA, ScalesOfB, Alpha, B
 /// From two elements of the product to one of D: else they are the same.
 using GateSteps = StepsInOrder<ApplyGate>;
 /// Elements of D.
-using ResultSteps = StepsInOrder<RowScale, ZeroPadding, Quantise>;
+using ResultSteps = StepsInOrder<RowScale, ZeroPadding, RoundAtRandom, Clamp, Quantise>;
 
 using AllSteps = JoinSteps<SumSteps, ProductSteps, ResultSteps, GateSteps>;
 

@@ -26,6 +26,9 @@ namespace deep_gemm {
 ///   for_each_part<kCols>(visit)   visit(run, row, first column that the warp has); for_each_held_run: by one thread
 ///   kExchanges, tell, told        where several warps have a run's columns (epilogue/run_exchange.cuh)
 ///   kReaders, reader()            threads of the warp that share a run and may each read some of what was told of it
+///   kQuartetValues, in_quartet(i), sum_over_quartet(x)
+///                                 of four columns of a row from a multiple of 4 on: how many the thread has side by
+///                                 side, which of them value i is, and the sum of what all threads have of them
 ///   for_each_marked(rows, first, visit)
 ///                                 visit(i) where rows of the tile, from `first` on, are marked (PaddingRowsOf)
 ///   OfD                           the place of D's values, where a gate makes one of two of the product (gate.cuh)

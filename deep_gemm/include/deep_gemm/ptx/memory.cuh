@@ -115,7 +115,10 @@ DG_DEVICE void store_matrix_x2(uint32_t address, uint32_t a, uint32_t b) {
 /// prefetch.global.L2: bring a line into the L2.
 DG_DEVICE void prefetch_l2(const void* address) { asm volatile("prefetch.global.L2 [%0];" ::"l"(address)); }
 
-/// red.add.f32: add to global memory, in the L2.
+/// red.add.u32, red.add.f32: add to global memory, in the L2.
+DG_DEVICE void add_global(uint32_t* address, uint32_t value) {
+    asm volatile("red.relaxed.gpu.global.add.u32 [%0], %1;" ::"l"(address), "r"(value) : "memory");
+}
 DG_DEVICE void add_global(float* address, float value) {
     asm volatile("red.relaxed.gpu.global.add.f32 [%0], %1;" ::"l"(address), "f"(value) : "memory");
 }

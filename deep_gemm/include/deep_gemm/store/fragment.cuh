@@ -210,6 +210,16 @@ struct Fragment : RunExchange<c, fragment_d_cols(c)> {
                 of_run = combine(of_run, __shfl_xor_sync(0xffffffff, of_run, distance));
     }
 
+    static constexpr int32_t kQuartetValues = c.swap_ab ? 1 : 2;
+    static DG_DEVICE int32_t in_quartet(int32_t i) {
+        return c.swap_ab ? threadIdx.x / 4 % 4 : threadIdx.x % 2 * 2 + Fragment16x8::neighbour(i);
+    }
+    static DG_DEVICE uint32_t sum_over_quartet(uint32_t x) {
+        if constexpr (!c.swap_ab) return x + __shfl_xor_sync(0xffffffff, x, 1);
+        x += __shfl_xor_sync(0xffffffff, x, 4);
+        return x + __shfl_xor_sync(0xffffffff, x, 8);
+    }
+
     static constexpr int32_t kReaders = c.swap_ab ? 8 : 4;
     static DG_DEVICE int32_t reader() { return c.swap_ab ? threadIdx.x % 32 / 4 : threadIdx.x % 4; }
 

@@ -59,6 +59,13 @@ struct SwappedGates : RunExchange<c, fragment_d_cols(c)> {
     static constexpr int32_t kReaders = Fragment16x8::kHalfRows;
     static DG_DEVICE int32_t reader() { return Fragment16x8::row(threadIdx.x % 32); }
 
+    static constexpr int32_t kQuartetValues = 1;
+    static DG_DEVICE int32_t in_quartet(int32_t) { return reader() % 4; }
+    static DG_DEVICE uint32_t sum_over_quartet(uint32_t x) {
+        x += __shfl_xor_sync(0xffffffff, x, 4);
+        return x + __shfl_xor_sync(0xffffffff, x, 8);
+    }
+
     template <int32_t kCols, typename Combine>
     static DG_DEVICE void reduce_along(float (&of_runs)[kValues], const Combine& combine) {
 #pragma unroll

@@ -198,6 +198,14 @@ struct Piece : RunExchange<c, piece_d_cols(c)> {
         }
     }
 
+    static constexpr int32_t kQuartetValues = kAlongN ? 4 : 1;
+    static DG_DEVICE int32_t in_quartet(int32_t i) { return kAlongN ? i % 4 : ptx::lane() % 4; }
+    static DG_DEVICE uint32_t sum_over_quartet(uint32_t x) {
+        if constexpr (kAlongN) return x;
+        x += __shfl_xor_sync(0xffffffff, x, 1);
+        return x + __shfl_xor_sync(0xffffffff, x, 2);
+    }
+
     static constexpr int32_t kReaders = 1;  // or there would be more to exchange than to read
     static DG_DEVICE int32_t reader() { return 0; }
 
