@@ -261,7 +261,7 @@ def ungated_arguments(alpha: float | None, epilogue: Epilogue | None) -> tuple[i
 def refuse_gate(gate: Gate | None) -> None:
     if gate is not None:
         raise ValueError(
-            "epilogue must have no SwiGLU or GeGLU yet beside packed or FP4 weights, or where products are batched or "
+            "epilogue must have no SwiGLU or GeGLU yet where FP4 is multiplied by FP4, or products are batched or "
             "grouped along K: apply it to d afterwards"
         )
 

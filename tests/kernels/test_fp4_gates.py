@@ -1,0 +1,29 @@
+"""Gated activations of FP8 with the public pair of FP4 weights, on Blackwell."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from devices import on_simulator
+from inputs import GuardedOutput, random_rows
+from test_gates import LAYOUTS, assert_close, expected
+
+import deep_gemm
+from deep_gemm.epilogue import SwiGLU
+
+
+@pytest.mark.parametrize("device", on_simulator("any", arch="sm100"), indirect=True)
+@pytest.mark.parametrize("layout", LAYOUTS)
+@pytest.mark.parametrize(("m", "columns", "k"), [(5, 72, 256), (150, 256, 512)])
+def test_fp8_by_fp4(device, layout, m, columns, k) -> None:
+    """Codes that the copy engine spreads, and words of exponents, come in the order of tiles."""
+    generator = torch.Generator().manual_seed(2)
+    codes = torch.randint(-128, 128, (2 * columns, k // 2), generator=generator, dtype=torch.int8)
+    b = codes, 2.0 ** torch.randint(-4, 1, (2 * columns, k // 32), generator=generator)
+    a = tuple(random_rows((m, k), device, 1))
+    product = torch.empty(m, 2 * columns)
+    deep_gemm.fp8_fp4_gemm_nt(a, b, product)
+    d = GuardedOutput((m, columns), torch.bfloat16, device)
+    deep_gemm.fp8_fp4_gemm_nt(a, b, d.tensor, epilogue=SwiGLU(layout=layout))
+    d.check()
+    assert_close(d.tensor, expected(product, layout))
