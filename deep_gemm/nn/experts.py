@@ -260,8 +260,10 @@ class GroupedExperts(torch.nn.Module):
     def _fuses(self, operand: Any, data: torch.Tensor, grouping: Grouping, quantised: bool) -> bool:
         kind = "masked" if isinstance(grouping, Masked) else "m_contiguous"
         sizes = 2 * self.inner, self.hidden, self.local_experts
+        if isinstance(operand, PackedWeights):  # those packed so are multiplied no other way
+            return operand.gate_up is not None and not quantised
         operands = operands_name(operand)
-        if operands is None or (quantised and scale_form(data.device) != "fp32"):
+        if quantised and scale_form(data.device) != "fp32":
             return False
         return gate_is_fused(target_of(data.device), kind, operands, *sizes, self.gate.record, quantised)
 

@@ -14,7 +14,6 @@ from .._extension import C
 from .._gates import KINDS, ROWS, Gate, gated_product
 from .._targets import GPUS
 from ..epilogue import GeGLU, SwiGLU
-from ..weights import PackedWeights
 from .numbers import Grouping, scale_form
 
 Gated = SwiGLU | GeGLU
@@ -51,10 +50,8 @@ def _is_fused(
     return True
 
 
-def operands_name(weights: Any) -> str | None:
-    """None of packed weights, whose functions take no gate yet (`epilogue.refuse_gate`)."""
-    if isinstance(weights, PackedWeights):
-        return None
+def operands_name(weights: Any) -> str:
+    """Of plain weights and of pairs."""
     return "" if isinstance(weights, tuple) else "bf16"
 
 

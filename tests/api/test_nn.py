@@ -14,7 +14,7 @@ from devices import ONE_OF_EACH_ARCH
 from logits_inputs import generator_of
 from torch.utils.checkpoint import checkpoint
 
-from deep_gemm import epilogue, nn, quantize, routing
+from deep_gemm import epilogue, nn, pack_weights, quantize, routing
 from deep_gemm.nn import master
 from deep_gemm.nn.numbers import fp8_rows, fp8_weights
 from deep_gemm.nn.products import experts_product
@@ -189,6 +189,22 @@ def test_experts_of_few_bits(device, element, activations) -> None:
         results = [stored(x, ids, weights, masked=masked) for masked in (False, True)]
     assert distance(results[0], exact) < (0.06 if activations == "fp8" else 0.02)
     assert torch.equal(*results)
+
+
+@pytest.mark.parametrize("activations", ["bf16", "fp8"])
+def test_experts_packed_for_their_gate(activations) -> None:
+    """The first product applies it, by the same weights."""
+    layer = nn.GroupedExperts(3, 128, 128)
+    plain = layer.quantized(activations=activations)
+    values, scales = quantize_to_int4(layer.gate_up.weight.detach(), 128)
+    how = {"element": "int4", "activations": activations, "group_size": 128}
+    fused = nn.GroupedExperts.from_weights(
+        pack_weights(values, scales, gate_up="halves", **how), plain.down.weights, gate=layer.gate
+    )
+    ids, weights = routed(20, 3, "cpu")
+    x = random(20, 128)
+    with torch.no_grad():
+        assert distance(fused(x, ids, weights), plain(x, ids, weights).double()) < 0.02
 
 
 @pytest.mark.parametrize(("element", "activations"), [("int4", "bf16"), ("e4m3", "fp8")])
