@@ -46,9 +46,11 @@ def expected(product: torch.Tensor, layout: str, gate: str = "swiglu") -> torch.
 
 
 def assert_close(d: torch.Tensor, wanted: torch.Tensor) -> None:
-    """A sum has nearly the same bits without a gate (K may be split otherwise): what is left is D's rounding."""
+    """A sum has nearly the same bits without a gate (K may be split otherwise): what is left is D's rounding, and on a
+    GPU what is left of large gates and ups whose sums were added up in another order."""
     step = {torch.float32: 2**-18, torch.bfloat16: 2**-8, torch.float16: 2**-10}[d.dtype]
-    assert torch.allclose(d.double(), wanted, rtol=step, atol=1e-5), (d.double() - wanted).abs().max()
+    least = 1e-5 + (1e-7 * float(wanted.abs().max()) if d.is_cuda else 0)
+    assert torch.allclose(d.double(), wanted, rtol=step, atol=least), (d.double() - wanted).abs().max()
 
 
 def operands(pair: str, m: int, n: int, k: int, device: torch.device) -> tuple[Any, Any, Callable[..., None]]:

@@ -47,7 +47,8 @@ public:
 
 private:
     static constexpr int32_t kSums = c.columns() / 2, kWeights = c.columns() / 4;
-    static constexpr int32_t kStep = c.shares_keys ? 1 : c.math_groups;  // of tiles
+    static constexpr int32_t kStep = tile_step(c);  // of tiles
+    static_assert(c.stages % kStep == 0, "a stage belongs to one warpgroup");
     using Quads = QuadSums<c.rows>;
     using Sums = float[kSums];
 
