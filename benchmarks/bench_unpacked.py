@@ -49,7 +49,7 @@ def picks(sizes: tuple[int, int, int], fields: dict[str, int], target: str, num_
     """Of each way the config that costs least by the model."""
     problem = {**dict(zip("mnk", sizes, strict=True)), **fields, "num_sms": num_sms}
     found = [c for c in parse(C.explain("dense", problem, target)) if c.rejection is None]
-    return [next(c for c in found if (c.ahead == "b") == (way == "unpacked")) for way in WAYS]
+    return [next(c for c in found if (c.preconvert == "b") == (way == "unpacked")) for way in WAYS]
 
 
 def calls_of(m: int, n: int, k: int, weights: dict[str, deep_gemm.PackedWeights]) -> dict[str, Callable[[], None]]:

@@ -12,7 +12,7 @@ from shapes import Sizes, sizes_of
 
 from deep_gemm._targets import HOPPER_TARGET
 
-FORCED = ("swap_ab", "tile_rows", "tile_cols", "cluster_rows", "cluster_cols", "cluster_k", "turns")
+FORCED = ("swap_ab", "tile_rows", "tile_cols", "cluster_rows", "cluster_cols", "cluster_k", "k_warpgroups")
 
 
 def kernels_of(

@@ -41,13 +41,13 @@ class Configs:
     cluster_rows: np.ndarray
     cluster_cols: np.ndarray
     cluster_k: np.ndarray
-    turns: np.ndarray  # warpgroups that take K blocks of the same rows in turn
+    k_warpgroups: np.ndarray  # warpgroups that take K blocks of the same rows in turn
     stages: np.ndarray  # that selection gives the config
 
     @classmethod
     def of(cls, pairs: list[tuple[Sizes, tuple[int, ...]]], stages: list[int]) -> Configs:
-        """From problems with configs: (swap_ab, rows, cols, cluster rows, cluster cols, cluster k, turns), and the
-        stages of each."""
+        """From problems with configs: (swap_ab, rows, cols, cluster rows, cluster cols, cluster k, k_warpgroups),
+        and the stages of each."""
         lines = [
             [KINDS.index(sizes.kind), sizes.m, sizes.n, sizes.k, sizes.groups, sizes.expected_m, *config, count]
             for (sizes, config), count in zip(pairs, stages, strict=True)
@@ -88,7 +88,7 @@ class Configs:
         more than that. Selection refuses those that cannot."""
         dense = (self.kind == DENSE) | (self.kind == WGRAD) | (self.kind == BF16)
         large = (self.rows < 256) & (self.rows * self.cols >= 128 * 192)
-        return dense & (self.cluster_k == 2) & (self.turns == 1) & ((self.tiles * 2 > HOPPER_SMS) | large)
+        return dense & (self.cluster_k == 2) & (self.k_warpgroups == 1) & ((self.tiles * 2 > HOPPER_SMS) | large)
 
     @cached_property
     def k_ctas(self) -> np.ndarray:
@@ -97,7 +97,7 @@ class Configs:
 
     @cached_property
     def k_parts(self) -> np.ndarray:
-        return self.k_ctas * self.turns
+        return self.k_ctas * self.k_warpgroups
 
     @cached_property
     def row_warpgroups(self) -> np.ndarray:
@@ -126,7 +126,7 @@ class Configs:
 
     @cached_property
     def math_registers(self) -> np.ndarray:
-        return np.where(self.row_warpgroups * self.turns < 3, 232, 160)
+        return np.where(self.row_warpgroups * self.k_warpgroups < 3, 232, 160)
 
     @cached_property
     def wgmma_products(self) -> np.ndarray:
@@ -147,7 +147,7 @@ class Configs:
     @cached_property
     def looks_ahead(self) -> np.ndarray:
         one = np.where(self.per_row_b, self.wgmma_products, self.cols >= 144)
-        two_warpgroups = self.row_warpgroups * self.turns == 2
+        two_warpgroups = self.row_warpgroups * self.k_warpgroups == 2
         taller = self.subtiles > 1
         return ~self.bf16 & ~self.overlaps_blocks & (self.k_parts == 1) & (taller | (two_warpgroups & one))
 
@@ -156,7 +156,7 @@ class Configs:
         """Of tiles that are added to D. All have buffers for all of it, but those of 256 rows beside K groups' maps."""
         together = self.looks_ahead | (self.overlaps_blocks & (self.swap_ab == 0))
         room = (self.rows < 256) | (self.kind != KGROUPED)
-        return together & room & (self.row_warpgroups * self.turns > 1) & (self.k_parts == 1)
+        return together & room & (self.row_warpgroups * self.k_warpgroups > 1) & (self.k_parts == 1)
 
     @cached_property
     def skips_padding(self) -> np.ndarray:
@@ -297,10 +297,10 @@ def block_cycles(x: dict[str, float], c: Configs, busy: np.ndarray) -> np.ndarra
         x["chain_cycles"],
     )
     chain = c.subtiles * (wgmma_cycles + promotion_cycles(x, c) + waits)
-    held = c.turns * np.where(c.overlaps_blocks, 2, 1)
+    held = c.k_warpgroups * np.where(c.overlaps_blocks, 2, 1)
     late = x["fetch_cycles"] / np.maximum(c.stages - held, 0.5)
-    hidden = np.where(c.turns > 1, x["hidden_cycles"], 0)
-    cycles = norm(x["block_norm"], tensor, smem, l2, chain / c.turns, late) - hidden
+    hidden = np.where(c.k_warpgroups > 1, x["hidden_cycles"], 0)
+    cycles = norm(x["block_norm"], tensor, smem, l2, chain / c.k_warpgroups, late) - hidden
     pair = np.where(c.subtiles > 1, x["multicast_tall_cycles"], x["multicast_cycles"])
     cycles = cycles + np.where(c.multicasts, pair, 0) + np.where(c.skips_padding, x["padding_cycles"], 0)
     return cycles + np.where(c.shares_last, x["shared_cycles"], 0)
@@ -355,7 +355,7 @@ def estimate_us(x: dict[str, float], c: Configs, num_sms: int = HOPPER_SMS) -> n
     added_us = np.where(adds, stored, 0) / np.where(swapped, x["added_swapped_gb_per_s"], straight) / 1e3
     split = np.where(c.k_ctas > 1, x["split_us"] + x["part_us"] * (c.k_ctas - 2), 0)
     split = split + np.where(c.shares_last, x["shared_us"], 0)
-    split = split + x["turn_us"] * (c.turns - 1) + x["split_us_per_element"] * elements * (1 - 1 / c.k_parts)
+    split = split + x["turn_us"] * (c.k_warpgroups - 1) + x["split_us_per_element"] * elements * (1 - 1 / c.k_parts)
     last_us = area * c.output_bytes / x["last_gb_per_s"] / 1e3
     pair = np.where(c.multicasts, x["multicast_us"], 0)
     hidden = norm(x["overlap_norm"], compute_us, memory_us, power_us, added_us)

@@ -15,7 +15,7 @@ from shapes import KINDS, sizes_of
 
 from deep_gemm._targets import HOPPER_SMS
 
-COLUMNS = ["swap_ab", "rows", "cols", "cluster_rows", "cluster_cols", "cluster_k", "turns", "us"]
+COLUMNS = ["swap_ab", "rows", "cols", "cluster_rows", "cluster_cols", "cluster_k", "k_warpgroups", "us"]
 # Held fixed by `fit`: the clock, which only scales the other cycle counts, and what no calibration has, of D and BF16.
 FIXED = (
     "clock_mhz",
@@ -133,9 +133,9 @@ class Data:
         self.best = best[self.problem]
 
     def name(self, index: int) -> str:
-        swap_ab, rows, cols, *cluster, turns = self.pairs[index][1]
+        swap_ab, rows, cols, *cluster, k_warpgroups = self.pairs[index][1]
         text = f"{'swapped ' if swap_ab else ''}{rows}x{cols} cluster {'x'.join(map(str, cluster))}"
-        return text if turns == 1 else f"{text} turns {turns}"
+        return text if k_warpgroups == 1 else f"{text} k_warpgroups {k_warpgroups}"
 
 
 def weight_of(case: list) -> float:

@@ -15,7 +15,7 @@ from shapes import ALIGNMENT, Sizes, sizes_of
 from deep_gemm._targets import HOPPER_SMS, HOPPER_TARGET
 
 _LINE = re.compile(
-    r"(straight|swapped) (\d+)x(\d+) cluster (\d+)x(\d+)x(\d+) turns (\d+) threads (\d+) stages (\d+) .*strip "
+    r"(straight|swapped) (\d+)x(\d+) cluster (\d+)x(\d+)x(\d+) k_warpgroups (\d+) threads (\d+) stages (\d+) .*strip "
     r"(\d+): ([\d.e+-]+) us$"
 )
 
@@ -24,7 +24,7 @@ _LINE = re.compile(
 class Candidate:
     config: tuple[
         int, ...
-    ]  # swap_ab, rows, cols, cluster rows, cluster cols, cluster k, turns: as C.force_config takes them
+    ]  # swap_ab, rows, cols, cluster rows, cluster cols, cluster k, k_warpgroups: as C.force_config takes them
     threads: int
     stages: int
     strip: int
@@ -32,10 +32,10 @@ class Candidate:
 
     @property
     def name(self) -> str:
-        swap_ab, rows, cols, *cluster, turns = self.config
+        swap_ab, rows, cols, *cluster, k_warpgroups = self.config
         text = f"{'swapped ' if swap_ab else ''}{rows}x{cols}"
         text += "" if cluster == [1, 1, 1] else f" cluster {'x'.join(map(str, cluster))}"
-        return text if turns == 1 else f"{text} turns {turns}"
+        return text if k_warpgroups == 1 else f"{text} k_warpgroups {k_warpgroups}"
 
 
 def fields_of(sizes: Sizes, num_sms: int = HOPPER_SMS) -> tuple[str, dict[str, int]]:
@@ -65,9 +65,9 @@ def candidates(sizes: Sizes, num_sms: int = HOPPER_SMS, target: str = HOPPER_TAR
     for line in explain(sizes, num_sms, target).splitlines():
         if match := _LINE.match(line):
             swapped, *numbers, estimate = match.groups()
-            *config, turns, threads, stages, strip = map(int, numbers)
+            *config, k_warpgroups, threads, stages, strip = map(int, numbers)
             found.append(
-                Candidate((int(swapped == "swapped"), *config, turns), threads, stages, strip, float(estimate))
+                Candidate((int(swapped == "swapped"), *config, k_warpgroups), threads, stages, strip, float(estimate))
             )
     return found
 

@@ -15,7 +15,7 @@ namespace {
 /// Serve all calls on a device with this config (rows = 0: select again). For tuning and tests.
 void force_config(bool simulated, int64_t index, int64_t m, int64_t n, int64_t k, int64_t swap_ab, int64_t rows,
                   int64_t cols, int64_t cluster_rows, int64_t cluster_cols, int64_t cluster_k, int64_t k_warpgroups,
-                  int64_t ahead) {
+                  int64_t preconvert) {
     Device& device = Device::get({.simulated = simulated, .index = static_cast<int>(index)});
     if (rows == 0) return PlanCache::of(device).force(std::nullopt);
     const auto narrow = [](int64_t value) { return static_cast<int32_t>(value); };
@@ -23,8 +23,8 @@ void force_config(bool simulated, int64_t index, int64_t m, int64_t n, int64_t k
                         .tile_rows = narrow(rows),
                         .tile_cols = narrow(cols),
                         .cluster = {narrow(cluster_rows), narrow(cluster_cols), narrow(cluster_k)},
-                        .turns = narrow(k_warpgroups),
-                        .ahead = value_at<Ahead>(ahead, "what is converted ahead")};
+                        .k_warpgroups = narrow(k_warpgroups),
+                        .preconvert = value_at<Preconvert>(preconvert, "what is converted before the product")};
     std::string_view rejection = kUnknownTiling;
     for (const Pair& pair : kPairs) {
         Problem p{.a = {.element = pair.a, .scaling = pair.scalings_a[0]},

@@ -19,8 +19,8 @@
 namespace deep_gemm {
 namespace {
 
-/// A config's kernel: {name, text, smem_bytes, num_ctas, threads, estimated_us}, and {ahead_name, ahead_text} of one
-/// that converts an operand before it.
+/// A config's kernel: {name, text, smem_bytes, num_ctas, threads, estimated_us}, and {preconvert_name, preconvert_text}
+/// of one that converts an operand before it.
 Object kernel_of(const Problem& p, const Choice& candidate) {
     const jit::KernelSource source = render(candidate);
     Object kernel = {{"name", source.name},
@@ -29,11 +29,11 @@ Object kernel_of(const Problem& p, const Choice& candidate) {
                      {"num_ctas", candidate.num_ctas},
                      {"threads", candidate.footprint.threads},
                      {"estimated_us", candidate.cost_us}};
-    const Ahead ahead = candidate.tiling.ahead;
-    if (ahead == Ahead::none) return kernel;
-    const jit::KernelSource before = ahead == Ahead::a ? widen_source() : unpack_source(p);
-    kernel.emplace_back("ahead_name", before.name);
-    kernel.emplace_back("ahead_text", before.text);
+    const Preconvert preconvert = candidate.tiling.preconvert;
+    if (preconvert == Preconvert::none) return kernel;
+    const jit::KernelSource before = preconvert == Preconvert::a ? widen_source() : unpack_source(p);
+    kernel.emplace_back("preconvert_name", before.name);
+    kernel.emplace_back("preconvert_text", before.text);
     return kernel;
 }
 

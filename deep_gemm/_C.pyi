@@ -543,9 +543,10 @@ def pairs() -> str:
     """The pair table (csrc/config/pairs.hpp): a pair a line, "key=value" by spaces, values by commas."""
 
 def problem_kernel(grouping: str, fields: Mapping[str, int], target: str | None = None, /) -> Mapping[str, Any]:
-    """The kernel of a problem: name, text, smem_bytes, num_ctas, threads, estimated_us; ahead_name and ahead_text of
-    one that converts an operand before it. `grouping` is "dense", "m_contiguous", "m_psum", "masked" (m is then max_m),
-    "k_contiguous" (k is then the sum of K), "batched" or "batch_sum" (groups are parts, and k is the sum of theirs).
+    """The kernel of a problem: name, text, smem_bytes, num_ctas, threads, estimated_us; preconvert_name and
+    preconvert_text of one that converts an operand before it. `grouping` is "dense", "m_contiguous", "m_psum", "masked"
+    (m is then max_m), "k_contiguous" (k is then the sum of K), "batched" or "batch_sum" (groups are parts, and k is the
+    sum of theirs).
     `target` is one of deep_gemm/_targets.py, or Hopper's.
 
     Fields: m, n, k, num_sms; groups, alignment, expected_m, mn_major_a and mn_major_b (on Hopper of 16 bits), add_c,
@@ -554,8 +555,8 @@ def problem_kernel(grouping: str, fields: Mapping[str, int], target: str | None 
     fp16_output, s32_output of s8 without scales; otherwise FP16 for FP16 operands, else BF16); of s8, bias (BF16) or
     fp32_bias. Scales on Hopper: per_row_b. On SM100: gran_k_a and gran_k_b (128, which is the default, or 32 of K for
     each exponent), packs_scales_a and packs_scales_b (FP32, which a kernel of ours packs before). A config instead of
-    the selected one: tile_rows, tile_cols, swap_ab, cluster_rows, cluster_cols, cluster_k, turns, and which operand
-    a kernel converts before the product: ahead (1: A, 2: B).
+    the selected one: tile_rows, tile_cols, swap_ab, cluster_rows, cluster_cols, cluster_k, k_warpgroups, and which
+    operand a kernel converts before the product: preconvert (1: A, 2: B).
     """
 
 def recorded_kernel() -> Mapping[str, Any]:

@@ -88,8 +88,8 @@ def explain(arguments: argparse.Namespace) -> int:
     if arguments.all:
         print("\n".join(f"   {line}" for line in refused))
     kernel = C.recorded_kernel()
-    if "ahead_name" in kernel:
-        print(f"\n{kernel['ahead_name']} converts an operand before it")
+    if "preconvert_name" in kernel:
+        print(f"\n{kernel['preconvert_name']} converts an operand before it")
     print(f"\nchosen kernel ({'FP16' if calls.product == 'fp16' else 'BF16'} output):\n{kernel['text']}")
     return 0
 

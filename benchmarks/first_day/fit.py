@@ -51,9 +51,9 @@ class Problem:
 
 def text_of(config: list[int]) -> str:
     """As C.estimates names a config."""
-    swapped, rows, cols, *cluster, turns = config
+    swapped, rows, cols, *cluster, k_warpgroups = config
     shape = "x".join(map(str, cluster))
-    return f"{'swapped' if swapped else 'straight'} {rows}x{cols} cluster {shape} turns {turns}"
+    return f"{'swapped' if swapped else 'straight'} {rows}x{cols} cluster {shape} k_warpgroups {k_warpgroups}"
 
 
 def problems_of(files: list[Path], target: str) -> list[Problem]:

@@ -17,11 +17,11 @@
 
 namespace deep_gemm {
 
-/// The operand of which a kernel ahead of the product makes what its tensor cores multiply.
-enum class Ahead : int32_t { none, a, b };
+/// The operand of which a kernel before the product makes what its tensor cores multiply.
+enum class Preconvert : int32_t { none, a, b };
 template <>
-struct Names<Ahead> {
-    static constexpr std::string_view kType = "Ahead", kValues[] = {"none", "a", "b"};
+struct Names<Preconvert> {
+    static constexpr std::string_view kType = "Preconvert", kValues[] = {"none", "a", "b"};
 };
 
 /// The value of this place among an enumeration's names.
@@ -37,13 +37,14 @@ struct Tiling {
     bool swap_ab = false;
     int32_t tile_rows = 0, tile_cols = 0;
     ClusterShape cluster = {};
-    int32_t turns = 1;  // SplitK::warpgroups
-    Ahead ahead = Ahead::none;
+    int32_t k_warpgroups = 1;  // SplitK::warpgroups
+    Preconvert preconvert = Preconvert::none;
 };
 template <>
-inline constexpr auto kFieldsOf<Tiling> = std::tuple{
-    Field{"swap_ab", &Tiling::swap_ab}, Field{"tile_rows", &Tiling::tile_rows}, Field{"tile_cols", &Tiling::tile_cols},
-    Field{"cluster", &Tiling::cluster}, Field{"turns", &Tiling::turns},         Field{"ahead", &Tiling::ahead}};
+inline constexpr auto kFieldsOf<Tiling> =
+    std::tuple{Field{"swap_ab", &Tiling::swap_ab},           Field{"tile_rows", &Tiling::tile_rows},
+               Field{"tile_cols", &Tiling::tile_cols},       Field{"cluster", &Tiling::cluster},
+               Field{"k_warpgroups", &Tiling::k_warpgroups}, Field{"preconvert", &Tiling::preconvert}};
 
 /// What a CTA takes.
 struct Footprint {
@@ -108,7 +109,7 @@ inline GemmTask task_of(const Problem& p) {
             .gate = p.gate};
 }
 
-/// A problem as the kernel of a config sees it, whatever has been converted ahead.
+/// A problem as the kernel of a config sees it, whatever has been converted before.
 inline Problem seen_by(const Problem& p, const GemmConfig& c) {
     Problem seen = p;
     seen.a = c.a, seen.b = c.b;

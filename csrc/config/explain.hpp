@@ -15,12 +15,12 @@ inline Grouping grouping_named(std::string_view wanted) {
     fail(ErrorKind::value, "the grouping must be one of ", known, ", got ", wanted);
 }
 
-/// A tile, its cluster and turns: "swapped 64x16 cluster 1x1x4 turns 1"; and "ahead a" or "b" where a kernel before
-/// the product converts that operand.
+/// A tile, its cluster and k_warpgroups: "swapped 64x16 cluster 1x1x4 k_warpgroups 1"; "preconvert a" or "b"
+/// where a kernel before the product converts that operand.
 inline std::string tile_text(const Tiling& x) {
     return concat(x.swap_ab ? "swapped" : "straight", " ", x.tile_rows, "x", x.tile_cols, " cluster ", x.cluster.rows,
-                  "x", x.cluster.cols, "x", x.cluster.k, " turns ", x.turns,
-                  x.ahead == Ahead::none ? "" : concat(" ahead ", name(x.ahead)));
+                  "x", x.cluster.cols, "x", x.cluster.k, " k_warpgroups ", x.k_warpgroups,
+                  x.preconvert == Preconvert::none ? "" : concat(" preconvert ", name(x.preconvert)));
 }
 
 /// Every candidate, cheapest first, refused ones last, one a line: cost, CTAs, stages, config, rejection.

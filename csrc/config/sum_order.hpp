@@ -15,7 +15,7 @@ namespace deep_gemm {
 
 /// What of a candidate decides D's last bits.
 struct SumOrder {
-    int32_t k_ctas = 1, turns = 1;
+    int32_t k_ctas = 1, k_warpgroups = 1;
     // By the tensor cores; of swapped operands they may add up a scale's parts in another order.
     bool scale_products = false, swapped_products = false;
 
@@ -25,7 +25,7 @@ struct SumOrder {
 inline SumOrder sum_order_of(const Candidate& candidate) {
     const bool products = candidate.config.sm90.wgmma_products;
     return {.k_ctas = candidate.tiling.cluster.k,
-            .turns = candidate.tiling.turns,
+            .k_warpgroups = candidate.tiling.k_warpgroups,
             .scale_products = products,
             .swapped_products = products && candidate.tiling.swap_ab};
 }

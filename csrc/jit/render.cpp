@@ -52,11 +52,12 @@ std::string_view grouping_name(Grouping grouping) {
 std::string kernel_name(const Choice& choice) {
     const GemmConfig& c = choice.config;
     const auto unless_one = [](bool one, const auto&... parts) { return one ? std::string() : concat(parts...); };
-    return concat(family(choice.tiling.ahead == Ahead::a ? Element::e4m3 : c.a.element), "_gemm_", name(c.arch), "_",
-                  grouping_name(c.grouping), c.swap_ab ? "_swapped_" : "_", c.tile.rows, "x", c.tile.cols,
+    return concat(family(choice.tiling.preconvert == Preconvert::a ? Element::e4m3 : c.a.element), "_gemm_",
+                  name(c.arch), "_", grouping_name(c.grouping), c.swap_ab ? "_swapped_" : "_", c.tile.rows, "x",
+                  c.tile.cols,
                   unless_one(c.cluster.size() == 1, "_cluster", c.cluster.rows, "x", c.cluster.cols, "x", c.cluster.k),
-                  unless_one(choice.tiling.turns == 1, "_turns", choice.tiling.turns),
-                  choice.tiling.ahead == Ahead::a ? "_widened" : "", c.heads.any() ? "_heads" : "");
+                  unless_one(choice.tiling.k_warpgroups == 1, "_k_warpgroups", choice.tiling.k_warpgroups),
+                  choice.tiling.preconvert == Preconvert::a ? "_widened" : "", c.heads.any() ? "_heads" : "");
 }
 
 }  // namespace

@@ -160,13 +160,13 @@ def test_a_kernel_says_what_converts_an_operand_ahead(cache) -> None:
         "gran_k_b": 32,
         "tile_rows": 64,
         "tile_cols": 64,
-        "ahead": 2,
+        "preconvert": 2,
     }
     kernel = C.problem_kernel("dense", {"m": 64, "n": 64, "k": 128, "num_sms": 1, **fields}, "sm_80")
     fresh.check(FORCED_CALL, DG_JIT_CACHE_DIR=cache)
     called = {path.with_name("kernel.cu").read_text() for path in cache.rglob("kernel.ptx")}
-    assert called == {str(kernel["text"]), str(kernel["ahead_text"])}
-    assert kernel["ahead_name"] == "unpack_weights_e2m1_to_bf16_scales32"
+    assert called == {str(kernel["text"]), str(kernel["preconvert_text"])}
+    assert kernel["preconvert_name"] == "unpack_weights_e2m1_to_bf16_scales32"
 
 
 LYING_OTHERWISE = """

@@ -69,7 +69,7 @@ def cache(compiled: Path, cache: Path) -> Path:
 def tile(candidate) -> str:
     frame = "swapped" if candidate.swapped else "straight"
     cluster = "x".join(map(str, candidate.cluster_shape))
-    return f"{frame} {candidate.rows}x{candidate.cols} cluster {cluster} turns {candidate.turns}"
+    return f"{frame} {candidate.rows}x{candidate.cols} cluster {cluster} k_warpgroups {candidate.k_warpgroups}"
 
 
 def shortlist(found) -> list[str]:
@@ -201,7 +201,7 @@ def test_other_headers_measure_again(cache, tmp_path):
 
 def sums_in_order(config: str) -> bool:
     """No CTAs share a tile's K blocks, nor do warpgroups."""
-    return re.search(r"cluster \d+x\d+x1 turns 1$", config) is not None
+    return re.search(r"cluster \d+x\d+x1 k_warpgroups 1$", config) is not None
 
 
 def test_settings_are_part_of_the_problem(cache):

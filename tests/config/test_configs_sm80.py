@@ -113,7 +113,7 @@ def parameter_sets() -> list:
         for number, candidate in enumerate(filter(can_serve, found)):
             (device,) = on_simulator(SCHEDULES[number % len(SCHEDULES)], arch="sm80")
             frame = "swapped" if candidate.swapped else "straight"
-            tile = f"{frame}-{candidate.rows}x{candidate.cols}x{candidate.turns}-{candidate.ahead}"
+            tile = f"{frame}-{candidate.rows}x{candidate.cols}x{candidate.k_warpgroups}-{candidate.preconvert}"
             sets.append(pytest.param(device.values[0], candidate, name, id=f"{name}-{tile}"))
     return sets
 
@@ -129,8 +129,8 @@ def test_every_tile_is_right(device, candidate: Candidate, kind) -> None:
 def test_the_tiles_are_all_of_them() -> None:
     """Each that selection knows serves some kind of call."""
     known = {
-        (x.swapped, x.rows, x.cols, x.turns)
+        (x.swapped, x.rows, x.cols, x.k_warpgroups)
         for x in parse(C.explain("dense", {"num_sms": FEW_SMS, **SIZES, "bf16": 1}, "sm_80"))
     }
-    tested = {(x.swapped, x.rows, x.cols, x.turns) for x in (each.values[1] for each in parameter_sets())}
+    tested = {(x.swapped, x.rows, x.cols, x.k_warpgroups) for x in (each.values[1] for each in parameter_sets())}
     assert known == tested

@@ -9,7 +9,7 @@ from deep_gemm._extension import C
 
 
 def test_is_that_config() -> None:
-    text = str(C.problem_kernel("dense", SIZES | {"tile_rows": 64, "tile_cols": 80, "turns": 2})["text"])
+    text = str(C.problem_kernel("dense", SIZES | {"tile_rows": 64, "tile_cols": 80, "k_warpgroups": 2})["text"])
     assert ".tile = {.rows = 64, .cols = 80, .k = 128}" in text
     assert ".warpgroups = 2" in text
 

@@ -113,7 +113,7 @@ MXFP4_BESIDE_BF16 = {"bf16": 1, "e2m1": 1, "conversion_scales": 1, "gran_k_b": 3
 def test_one_tile_converts_a_weight_for_few_tokens(m) -> None:
     pick = parse(C.explain("dense", {"m": m, "n": 4096, "k": 7168, **MXFP4_BESIDE_BF16}, "sm_90a"))[0]
     assert pick.cols >= m
-    assert (pick.cluster_shape[2], pick.turns) == (2, 2)
+    assert (pick.cluster_shape[2], pick.k_warpgroups) == (2, 2)
 
 
 def test_tiles_that_convert_under_products_have_stages_to_wait_for_none() -> None:
@@ -134,4 +134,4 @@ def test_picks_that_were_fast_as_sm_80(m, fields, tile) -> None:
     """Within 11 % of the fastest in sweeps on an H100, where other tiles took 1.3 to 1.5 of its time."""
     problem = {"m": m, "n": 7168, "k": 16384, "num_sms": HOPPER_SMS, **fields}
     pick = parse(C.explain("dense", problem, "sm_80"))[0]
-    assert (pick.rows, pick.cols, pick.turns) == tile
+    assert (pick.rows, pick.cols, pick.k_warpgroups) == tile

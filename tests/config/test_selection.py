@@ -131,11 +131,13 @@ def test_few_tiles_give_up_buffers_for_a_stage(m, n, k, rows, cols, stages, othe
     assert straight(found, rows, cols).stages == stages
 
 
-@pytest.mark.parametrize(("m", "n", "k", "turns"), [(32, 4096, 7168, 2), (64, 4096, 7168, 2), (128, 2048, 1024, 1)])
-def test_narrow_tiles_take_turns_where_k_is_long(m, n, k, turns) -> None:
+@pytest.mark.parametrize(
+    ("m", "n", "k", "k_warpgroups"), [(32, 4096, 7168, 2), (64, 4096, 7168, 2), (128, 2048, 1024, 1)]
+)
+def test_narrow_tiles_take_turns_where_k_is_long(m, n, k, k_warpgroups) -> None:
     """Turns hide a few cycles of each K block, and cost something once."""
     best = candidates(m, n, k)[0]
-    assert (best.rows, best.turns) == (64, turns)
+    assert (best.rows, best.k_warpgroups) == (64, k_warpgroups)
     assert best.cols <= 48
 
 
@@ -146,9 +148,9 @@ def test_a_ring_that_the_math_warps_hold_is_slow() -> None:
         next(
             c
             for c in candidates(256, 4096, 7168)
-            if (c.swapped, c.rows, c.cols, c.cluster, c.turns) == (False, 64, 128, 1, turns)
+            if (c.swapped, c.rows, c.cols, c.cluster, c.k_warpgroups) == (False, 64, 128, 1, k_warpgroups)
         )
-        for turns in (1, 2)
+        for k_warpgroups in (1, 2)
     )
     assert one.stages - 2 > two.stages - 4
     assert two.cost > one.cost
@@ -182,7 +184,7 @@ def test_as_many_clusters_of_four_as_fit(n, legal) -> None:
     [split] = [
         c
         for c in candidates(1, n, 8192)
-        if (c.swapped, c.rows, c.cols, c.cluster_shape, c.turns) == (True, 64, 8, (1, 1, 4), 1)
+        if (c.swapped, c.rows, c.cols, c.cluster_shape, c.k_warpgroups) == (True, 64, 8, (1, 1, 4), 1)
     ]
     assert (split.rejection is None) == legal
     assert legal or "all tiles at once" in split.rejection
@@ -254,7 +256,7 @@ def test_how_rows_lie_is_seen() -> None:
 
 
 @pytest.mark.parametrize(
-    ("fields", "rows", "cols", "cluster_k", "turns", "shared", "stages"),
+    ("fields", "rows", "cols", "cluster_k", "k_warpgroups", "shared", "stages"),
     [
         ({}, 64, 64, 1, 2, True, 12),
         ({}, 64, 128, 1, 2, True, 8),
@@ -264,8 +266,8 @@ def test_how_rows_lie_is_seen() -> None:
         ({}, 128, 128, 2, 1, False, 4),
     ],
 )
-def test_parts_of_sums_lie_in_a_short_ring(fields, rows, cols, cluster_k, turns, shared, stages) -> None:
-    tile = {"tile_rows": rows, "tile_cols": cols, "cluster_k": cluster_k, "turns": turns}
+def test_parts_of_sums_lie_in_a_short_ring(fields, rows, cols, cluster_k, k_warpgroups, shared, stages) -> None:
+    tile = {"tile_rows": rows, "tile_cols": cols, "cluster_k": cluster_k, "k_warpgroups": k_warpgroups}
     sizes = {"m": 256, "n": 576, "k": 7168, "num_sms": HOPPER_SMS}
     text = str(C.problem_kernel("dense", {**sizes, **fields, **tile})["text"])
     assert (".parts_in_ring = true" in text) == shared
@@ -273,17 +275,23 @@ def test_parts_of_sums_lie_in_a_short_ring(fields, rows, cols, cluster_k, turns,
 
 
 @pytest.mark.parametrize(
-    ("m", "n", "k", "rows", "cols", "cluster", "turns"),
+    ("m", "n", "k", "rows", "cols", "cluster", "k_warpgroups"),
     [
         (192, 3072, 8192, 64, 80, 1, 2),  # by 4 %, since the parts lie in the ring
         (128, 2112, 7168, 64, 64, 2, 1),  # by 2 %, since clusters of a GPC are neighbours
         (256, 2112, 7168, 128, 64, 2, 1),  # 2 %
     ],
 )
-def test_turns_and_splits_where_they_were_faster(m, n, k, rows, cols, cluster, turns) -> None:
+def test_turns_and_splits_where_they_were_faster(m, n, k, rows, cols, cluster, k_warpgroups) -> None:
     """Than the best of the other kind."""
     pick = candidates(m, n, k)[0]
-    assert (pick.swapped, pick.rows, pick.cols, pick.cluster, pick.turns) == (False, rows, cols, cluster, turns)
+    assert (pick.swapped, pick.rows, pick.cols, pick.cluster, pick.k_warpgroups) == (
+        False,
+        rows,
+        cols,
+        cluster,
+        k_warpgroups,
+    )
 
 
 @pytest.mark.parametrize("k", [4096, 7168])
@@ -365,7 +373,7 @@ def test_zero_points_cost_their_instructions_and_shared_memory(activations, plai
 
     def legal(fields: dict[str, int]) -> dict[tuple, object]:
         found = parse(C.explain("dense", {**shape, **fields}))
-        return {(x.rows, x.cols, x.cluster_shape, x.turns): x for x in found if x.rejection is None}
+        return {(x.rows, x.cols, x.cluster_shape, x.k_warpgroups): x for x in found if x.rejection is None}
 
     without, with_zeros = legal({plain: 1}), legal({"u4": 1, "zeros_k": zeros_k})
     assert set(with_zeros) <= set(without)

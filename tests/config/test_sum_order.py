@@ -30,7 +30,7 @@ def order(grouping: str, fields: dict[str, int], target: str) -> tuple:
     best = parse(C.explain(grouping, fields, target))[0]
     assert best.rejection is None
     products = "wgmma_products = true" in C.problem_kernel(grouping, fields, target)["text"]
-    return best.cluster_shape[2], best.turns, products, products and best.swapped
+    return best.cluster_shape[2], best.k_warpgroups, products, products and best.swapped
 
 
 def problems(r: random.Random):

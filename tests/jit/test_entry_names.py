@@ -87,10 +87,10 @@ def test_a_product_names_the_tile_that_explain_shows() -> None:
     for fields in ({"m": 64, "n": 7168, "k": 2048}, {"m": 4096, "n": 4096, "k": 7168}, {"m": 1, "n": 576, "k": 7168}):
         fields = {**fields, "num_sms": HOPPER_SMS}
         kernel = C.problem_kernel("dense", fields)
-        turned, tile, _, cluster, _, turns = str(C.explain("dense", fields)).split()[:6]
+        turned, tile, _, cluster, _, k_warpgroups = str(C.explain("dense", fields)).split()[:6]
         name = f"fp8_gemm_sm90_dense{'_swapped' if turned == 'swapped' else ''}_{tile}"
         name += "" if cluster == "1x1x1" else f"_cluster{cluster}"
-        name += "" if turns == "1" else f"_turns{turns}"
+        name += "" if k_warpgroups == "1" else f"_turns{k_warpgroups}"
         assert kernel["name"] == name
         assert f"\n{name}(const __grid_constant__" in str(kernel["text"])
 

@@ -83,12 +83,12 @@ class TestBf16:
         ids=str,
     )
     def test_tiles_clusters_and_splits_of_k(self, device, tile) -> None:
-        swapped, rows, cols, cluster, turns = tile
+        swapped, rows, cols, cluster, k_warpgroups = tile
         m, n, k = 16 if swapped else 256, 128, 832
         batch = bf16_batch("bhr,hdr->bhd", 3, m, n, k, device)
         out = batch.output()
         some = deep_gemm.simulator.options(num_sms=16)  # a split K wants all tiles at once
-        with some, forced_tile(device, (m, n, k), swapped, rows, cols, cluster, turns):
+        with some, forced_tile(device, (m, n, k), swapped, rows, cols, cluster, k_warpgroups):
             batch.run(out.tensor)
         out.check()
         batch.check(out.tensor)

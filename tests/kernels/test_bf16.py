@@ -106,7 +106,7 @@ class TestDense:
     @pytest.mark.sampled(10)
     @pytest.mark.parametrize("layout", LAYOUTS)
     @pytest.mark.parametrize(
-        ("m", "rows", "cols", "cluster", "turns"),
+        ("m", "rows", "cols", "cluster", "k_warpgroups"),
         [
             (512, 128, 128, (2, 1, 1), 1),
             (512, 128, 128, (1, 2, 1), 1),
@@ -115,9 +115,9 @@ class TestDense:
             (64, 64, 128, (1, 1, 1), 2),
         ],
     )
-    def test_clusters_and_turns(self, device, m, rows, cols, cluster, turns, layout) -> None:
+    def test_clusters_and_turns(self, device, m, rows, cols, cluster, k_warpgroups, layout) -> None:
         n, k = 256, 1000
-        with forced_tile(device, (m, n, k), False, rows, cols, cluster, turns):
+        with forced_tile(device, (m, n, k), False, rows, cols, cluster, k_warpgroups):
             run_and_check(layout, m, n, k, device)
 
     @pytest.mark.parametrize("device", ONE_OF_EACH_ARCH, indirect=True)

@@ -91,7 +91,7 @@ def test_every_tile_is_right_and_has_the_same_bits(device, kind, seed, dtype, ba
     with simulator.options(num_sms=HOPPER_SMS):
         for c in [legal[0], *legal[1 + seed :: len(legal) // 3], legal[-1]]:
             d = torch.zeros((m, n), device=device)
-            with forced_tile(device, (m, n, k), c.swapped, c.rows, c.cols, c.cluster_shape, c.turns):
+            with forced_tile(device, (m, n, k), c.swapped, c.rows, c.cols, c.cluster_shape, c.k_warpgroups):
                 kind.function("{}_gemm_nt")(a.to(device), w.to(device), d)
             check(d, a, exact)
             expected = d if expected is None else expected
@@ -112,11 +112,11 @@ def test_warps_that_divide_k_add_up(device, kind, size, dtype) -> None:
     fields = {"m": m, "n": n, "k": k, "num_sms": HOPPER_SMS, "fp32_output": 1, **kind.fields()}
     name = "bf16" if dtype == torch.bfloat16 else "fp16"
     found = parse(C.explain("dense", {name: 1, **fields}, target_of(device)))
-    dividing = [c for c in found if c.turns > 1 and c.rejection is None]
+    dividing = [c for c in found if c.k_warpgroups > 1 and c.rejection is None]
     assert dividing
     for c in dividing:
         d = torch.zeros((m, n))
-        with forced_tile(device, size, c.swapped, c.rows, c.cols, turns=c.turns):
+        with forced_tile(device, size, c.swapped, c.rows, c.cols, k_warpgroups=c.k_warpgroups):
             kind.function("{}_gemm_nt")(a, w, d)
         check(d, a, exact)
 

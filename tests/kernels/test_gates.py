@@ -170,12 +170,12 @@ TILES = [
         pair,
         candidate,
         id=f"{arch}-{pair}-{'swapped-' * candidate.swapped}{candidate.rows}x{candidate.cols}"
-        f"-{'x'.join(map(str, candidate.cluster_shape))}-{candidate.ahead}",
+        f"-{'x'.join(map(str, candidate.cluster_shape))}-{candidate.preconvert}",
     )
     for arch, pairs in FIELDS.items()
     for pair, fields in pairs.items()
     for candidate in candidates(*TILED, target=TARGETS[arch], gate=1, **fields)
-    if can_serve(candidate) and candidate.cluster_shape[2] * candidate.turns == 1
+    if can_serve(candidate) and candidate.cluster_shape[2] * candidate.k_warpgroups == 1
 ]
 
 
@@ -197,8 +197,8 @@ def test_tiles_agree_bit_for_bit(device, layout, candidate, pair) -> None:
         ):
             d = GuardedOutput((m, n // 2), torch.bfloat16, device)
             cluster = candidate.cluster_shape if results else (1, 1, 1)
-            ahead = candidate.ahead if results else "none"
-            with forced_tile(device, TILED, swapped, rows, cols, cluster, ahead=ahead):
+            preconvert = candidate.preconvert if results else "none"
+            with forced_tile(device, TILED, swapped, rows, cols, cluster, preconvert=preconvert):
                 call(a, b, d.tensor, epilogue=SwiGLU(layout=layout))
             d.check()
             results.append(d.tensor)

@@ -233,7 +233,7 @@ class TestTiles:
     @pytest.mark.parametrize("device", FEW, indirect=True)
     @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.int32])
     @pytest.mark.parametrize(
-        ("m", "swapped", "rows", "cols", "cluster", "turns"),
+        ("m", "swapped", "rows", "cols", "cluster", "k_warpgroups"),
         [
             (256, False, 128, 64, (2, 1, 1), 1),
             (256, False, 128, 64, (1, 2, 1), 1),
@@ -245,9 +245,9 @@ class TestTiles:
             (24, True, 64, 24, (1, 1, 2), 2),
         ],
     )
-    def test_clusters_and_parts_of_k(self, device, m, swapped, rows, cols, cluster, turns, dtype) -> None:
+    def test_clusters_and_parts_of_k(self, device, m, swapped, rows, cols, cluster, k_warpgroups, dtype) -> None:
         n, k = 128, 1616
-        with forced_tile(device, (m, n, k), swapped, rows, cols, cluster, turns):
+        with forced_tile(device, (m, n, k), swapped, rows, cols, cluster, k_warpgroups):
             run_and_check(m, n, k, device, dtype)
 
     @pytest.mark.parametrize("device", FEW, indirect=True)

@@ -25,7 +25,7 @@ def test_rows_of_a_block_are_multiplied_by_themselves(device, name, rows) -> Non
     a = Tokens(kind, (M, K), generator)
     w, exact = weights(kind, (N, K), generator)
     d = GuardedOutput((M, N), torch.float32, device)
-    with forced_tile(device, (M, N, K), True, rows, 16, turns=4):
+    with forced_tile(device, (M, N, K), True, rows, 16, k_warpgroups=4):
         kind.function("{}_gemm_nt")(a.to(device), w.to(device), d.tensor)
     d.check()
     check(d.tensor, a.exact, exact, kind.activations)

@@ -23,25 +23,25 @@ N = 136
 
 @pytest.mark.sampled(5)
 @pytest.mark.parametrize("device", FEW, indirect=True)
-@pytest.mark.parametrize(("swapped", "cols", "turns"), CONFIGS)
+@pytest.mark.parametrize(("swapped", "cols", "k_warpgroups"), CONFIGS)
 @pytest.mark.parametrize(("m", "k"), [(65, 1280), (129, 1936)])
-def test_fp8(device, swapped, cols, turns, m, k) -> None:
+def test_fp8(device, swapped, cols, k_warpgroups, m, k) -> None:
     a, b = random_rows((m, k), device, 4), random_blocks((N, k), device, 5)
     out = GuardedOutput((m, N), torch.bfloat16, device)
-    assert with_tile(candidates(m, N, k, HOPPER_SMS), swapped, 64, cols, turns=turns).rejection is None
-    with simulator.options(num_sms=12), forced_tile(device, (m, N, k), swapped, 64, cols, turns=turns):
+    assert with_tile(candidates(m, N, k, HOPPER_SMS), swapped, 64, cols, k_warpgroups=k_warpgroups).rejection is None
+    with simulator.options(num_sms=12), forced_tile(device, (m, N, k), swapped, 64, cols, k_warpgroups=k_warpgroups):
         deep_gemm.fp8_gemm_nt(a, b, out.tensor)
     out.check()
     assert difference(out.tensor, product_nt(a, b)).within(ALLOWED[device.type])
 
 
 @pytest.mark.parametrize("device", FEW, indirect=True)
-@pytest.mark.parametrize(("swapped", "cols", "turns"), CONFIGS)
-def test_bf16(device, swapped, cols, turns) -> None:
+@pytest.mark.parametrize(("swapped", "cols", "k_warpgroups"), CONFIGS)
+def test_bf16(device, swapped, cols, k_warpgroups) -> None:
     m, k = 129, 1200
     a, b = bf16_inputs.operands(m, N, k, device)
     out = GuardedOutput((m, N), torch.bfloat16, device)
-    with simulator.options(num_sms=12), forced_tile(device, (m, N, k), swapped, 64, cols, turns=turns):
+    with simulator.options(num_sms=12), forced_tile(device, (m, N, k), swapped, 64, cols, k_warpgroups=k_warpgroups):
         deep_gemm.bf16_gemm_nt(a, b, out.tensor)
     out.check()
     bf16_inputs.matches(out.tensor, a, b)

@@ -81,9 +81,9 @@ def test_every_tile(device, scales, draw) -> None:
     found = [c for c in candidates(m, 2 * columns, k, sms, bf16=1, gate=1, **field) if can_serve(c)]
     assert {c.swapped for c in found} == {False, True}
     assert any(c.cluster > 1 for c in found)
-    kinds = sorted({(c.swapped, c.cluster_shape, c.turns) for c in found})
+    kinds = sorted({(c.swapped, c.cluster_shape, c.k_warpgroups) for c in found})
     kind = kinds[draw % len(kinds)]
-    candidate = generator.choice([c for c in found if (c.swapped, c.cluster_shape, c.turns) == kind])
+    candidate = generator.choice([c for c in found if (c.swapped, c.cluster_shape, c.k_warpgroups) == kind])
     gate = SwiGLU(layout=layout)
     wide, out = torch.empty(m, columns), QuantisedOutput((m, columns), scales, device)
     deep_gemm.bf16_gemm_nt(a, b, wide, epilogue=gate)

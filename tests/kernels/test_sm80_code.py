@@ -59,10 +59,10 @@ def tiles() -> list:
     for (name, fields), target in product((KINDS | UNPACKED).items(), ("sm_80", "sm_86", "sm_120")):
         problem = {"m": 4096, "n": 4096, "k": 4096, "num_sms": GPUS[target].sms, **fields}
         for tile in filter(can_serve, parse(C.explain("dense", problem, target))):
-            if name in UNPACKED and tile.ahead != "b":
+            if name in UNPACKED and tile.preconvert != "b":
                 continue
             frame = "swapped" if tile.swapped else "straight"
-            where = f"{target}-{name}-{frame}-{tile.rows}x{tile.cols}x{tile.turns}-{tile.ahead}"
+            where = f"{target}-{name}-{frame}-{tile.rows}x{tile.cols}x{tile.k_warpgroups}-{tile.preconvert}"
             sets.append(pytest.param(target, problem, tile, id=where))
     return sets
 
@@ -70,8 +70,13 @@ def tiles() -> list:
 @pytest.mark.sampled(2)
 @pytest.mark.parametrize(("target", "problem", "tile"), tiles())
 def test_no_tile_spills(target, problem, tile: Candidate) -> None:
-    forced = {"swap_ab": int(tile.swapped), "tile_rows": tile.rows, "tile_cols": tile.cols, "turns": tile.turns}
-    forced |= {"ahead": AHEAD.index(tile.ahead)}
+    forced = {
+        "swap_ab": int(tile.swapped),
+        "tile_rows": tile.rows,
+        "tile_cols": tile.cols,
+        "k_warpgroups": tile.k_warpgroups,
+    }
+    forced |= {"preconvert": AHEAD.index(tile.preconvert)}
     (found,) = compiled([("dense", {**problem, **forced})], target)
     assert found.is_clean, found
 

@@ -43,7 +43,7 @@ def test_products_are_those_of_the_weights(device, kind, biased, m, n, k, tile) 
     w, exact = weights(kind, (n, k), generator)
     bias = torch.randn(n, generator=generator) if biased else None
     d = GuardedOutput((m, n), torch.float32, device)
-    with forced_tile(device, (m, n, k), *tile, ahead="b"):
+    with forced_tile(device, (m, n, k), *tile, preconvert="b"):
         on_device = None if bias is None else bias.to(device)
         kind.function("{}_gemm_nt")(a.to(device), w.to(device), d.tensor, bias=on_device)
     d.check()
@@ -81,7 +81,7 @@ def run(device: torch.device, kind: Kind, added: str, size: tuple[int, int, int]
         tile = (64, 64)  # others would spill beside scales for 32 of K
     arguments, more = what_is_added(added, m, n, device, torch.Generator().manual_seed(k))
     d = GuardedOutput((m, n), torch.float32, device)
-    with forced_tile(device, (m, n, k), False, *tile, ahead="b"):
+    with forced_tile(device, (m, n, k), False, *tile, preconvert="b"):
         kind.function("{}_gemm_nt")(tokens.to(device), w.to(device), d.tensor, **arguments)
     d.check()
     check(d.tensor, tokens.exact, exact, kind.activations, more)
@@ -116,7 +116,7 @@ def run_wide(
     w, exact = wide.weights(kind, (n, k), generator)
     arguments, more = what_is_added(added, m, n, device, generator)
     d = GuardedOutput((m, n), torch.float32, device)
-    with forced_tile(device, size, False, *tile, ahead="b"):
+    with forced_tile(device, size, False, *tile, preconvert="b"):
         kind.function("{}_gemm_nt")(a.to(device), w.to(device), d.tensor, **arguments)
     d.check()
     wide.check(d.tensor, a, exact, more)
@@ -142,9 +142,9 @@ def test_k_that_ends_inside_16_bytes(device, name) -> None:
 def both_ways(device: torch.device, n: int, k: int, multiply) -> list[torch.Tensor]:
     """The product of a unit matrix [K, K] with weights, unpacked ahead of it and converted in it."""
     found = []
-    for swapped, cols, ahead in ((False, 64, "b"), (True, 32, "none")):
+    for swapped, cols, preconvert in ((False, 64, "b"), (True, 32, "none")):
         found.append(torch.zeros((k, n), device=device))
-        with forced_tile(device, (k, n, k), swapped, 64, cols, ahead=ahead):
+        with forced_tile(device, (k, n, k), swapped, 64, cols, preconvert=preconvert):
             multiply(found[-1])
     return found
 
@@ -181,7 +181,7 @@ def test_beside_integers_with_zero_points(device, group) -> None:
     w, exact = weights(kind, (72, 256), generator)
     zeros = torch.randint(-128, 128, (70,), generator=generator, dtype=torch.int32)
     d = torch.empty((70, 72), device=device)
-    with forced_tile(device, (70, 72, 256), False, 64, 64, ahead="b"):
+    with forced_tile(device, (70, 72, 256), False, 64, 64, preconvert="b"):
         deep_gemm.int8_int4_gemm_nt((tokens.data.to(device), tokens.scales, zeros.to(device)), w.to(device), d)
     shifted = (tokens.data.int() - zeros[:, None]).double() * tokens.scales
     check(d, shifted, exact, "int8")
@@ -194,7 +194,7 @@ def test_weights_are_unpacked_anew_in_each_call_on_hopper(device) -> None:
     w, _ = weights(kind, (1, 64, 256), generator)
     d = torch.empty((64, 64), device=device)
     w = w.to(device)
-    with forced_tile(device, (64, 64, 256), False, 64, 64, ahead="b"):
+    with forced_tile(device, (64, 64, 256), False, 64, 64, preconvert="b"):
         for _ in range(3):
             other, exact = weights(kind, (64, 256), generator)
             w[0] = other.to(device)
@@ -209,7 +209,7 @@ def test_weights_are_unpacked_anew_in_each_call(device) -> None:
     a = wide.activations((64, 256), torch.bfloat16, generator)
     w = wide.weights(kind, (1, 64, 256), generator)[0].to(device)
     d = torch.empty((64, 64), device=device)
-    with forced_tile(device, (64, 64, 256), False, 64, 64, ahead="b"):
+    with forced_tile(device, (64, 64, 256), False, 64, 64, preconvert="b"):
         for _ in range(3):
             other, exact = wide.weights(kind, (64, 256), generator)
             w[0] = other.to(device)

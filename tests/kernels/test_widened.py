@@ -81,8 +81,8 @@ RUNS: dict[str, Run] = {
 def test_sums_are_those_of_conversion_in_registers(device, kind) -> None:
     with simulator.options(num_sms=3):
         found = []
-        for ahead in ("none", "a"):
-            with forced_tile(device, (70, N, K), False, 64, 64, ahead=ahead):
+        for preconvert in ("none", "a"):
+            with forced_tile(device, (70, N, K), False, 64, 64, preconvert=preconvert):
                 found.append(RUNS[kind](device))
     assert torch.equal(*(d.contiguous().view(torch.int8 if d.itemsize == 1 else torch.uint8) for d in found))
 
@@ -97,7 +97,7 @@ def test_every_value_and_scale_is_multiplied_exactly(device) -> None:
     a = Operand(data.view(FP8), scales)
     b = Operand(data.flip(0).contiguous().view(FP8), torch.full_like(scales, 2.0**-110))
     d = torch.empty((256, 256), device=device)
-    with simulator.options(num_sms=3), forced_tile(device, (256, 256, 16), False, 64, 64, ahead="a"):
+    with simulator.options(num_sms=3), forced_tile(device, (256, 256, 16), False, 64, 64, preconvert="a"):
         deep_gemm.fp8_gemm_nt(a, b, d, **ROWS)
     values = codes.view(FP8).double()
     values[values.isnan()] = torch.tensor([480.0, -480.0], dtype=torch.float64, device=device)
@@ -108,7 +108,7 @@ def test_every_value_and_scale_is_multiplied_exactly(device) -> None:
 def test_a_is_converted_anew_in_each_call(device) -> None:
     a, b = random_rows((64, 128), device, 0), random_blocks((64, 128), device, 1)
     d = torch.empty((64, 64), device=device)
-    with forced_tile(device, (64, 64, 128), False, 64, 64, ahead="a"):
+    with forced_tile(device, (64, 64, 128), False, 64, 64, preconvert="a"):
         for seed in range(3):
             a.data.view(torch.uint8).copy_(random_rows((64, 128), device, seed).data.view(torch.uint8))
             deep_gemm.fp8_gemm_nt(a, b, d)
@@ -117,7 +117,7 @@ def test_a_is_converted_anew_in_each_call(device) -> None:
 
 def widens(target: str, m: int, grouping: str = "dense", **fields: int) -> bool:
     problem = {"m": m, "n": 4096, "k": 7168, "num_sms": GPUS[target].sms, **fields}
-    return parse(C.explain(grouping, problem, target))[0].ahead == "a"
+    return parse(C.explain(grouping, problem, target))[0].preconvert == "a"
 
 
 @pytest.mark.parametrize(
@@ -141,7 +141,7 @@ def test_a_is_converted_ahead_for_large_experts_only() -> None:
 
 
 def test_only_a_of_e4m3_pairs_is_converted_ahead_and_not_of_k_groups() -> None:
-    tile = {"m": 256, "n": 256, "k": 256, "num_sms": 108, "tile_rows": 64, "tile_cols": 64, "ahead": 1}
+    tile = {"m": 256, "n": 256, "k": 256, "num_sms": 108, "tile_rows": 64, "tile_cols": 64, "preconvert": 1}
     assert "_widened" in str(C.problem_kernel("dense", tile, "sm_80")["name"])
     for target, more, grouping in (
         ("sm_80", {"bf16": 1}, "dense"),

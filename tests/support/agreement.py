@@ -84,4 +84,4 @@ def config_of(pair: dict) -> Candidate:
     """The config of a recorded pair, as far as it takes to force it: stages and cost may have changed since."""
     (rows, cols), swapped = pair["tile"], pair["frame"] == "swapped"
     unknown = dict.fromkeys(("threads", "stages", "smem", "ctas", "strip"), 0)
-    return Candidate(swapped, rows, cols, tuple(pair["cluster"]), turns=1, cost=None, rejection=None, **unknown)
+    return Candidate(swapped, rows, cols, tuple(pair["cluster"]), k_warpgroups=1, cost=None, rejection=None, **unknown)

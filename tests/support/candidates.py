@@ -18,8 +18,8 @@ from deep_gemm._targets import HOPPER_SMS, HOPPER_TARGET
 
 LINE = re.compile(
     r"(?P<frame>straight|swapped) (?P<rows>\d+)x(?P<cols>\d+) "
-    r"cluster (?P<cluster_rows>\d+)x(?P<cluster_cols>\d+)x(?P<cluster_k>\d+) turns (?P<turns>\d+)"
-    r"(?: ahead (?P<ahead>\w+))? threads (?P<threads>\d+) "
+    r"cluster (?P<cluster_rows>\d+)x(?P<cluster_cols>\d+)x(?P<cluster_k>\d+) k_warpgroups (?P<k_warpgroups>\d+)"
+    r"(?: preconvert (?P<preconvert>\w+))? threads (?P<threads>\d+) "
     r"stages (?P<stages>\d+) smem (?P<smem>\d+) ctas (?P<ctas>\d+) strip (?P<strip>\d+)"
     r"(?:: (?P<cost>\S+) us|: refused, (?P<rejection>.*))"
 )
@@ -34,14 +34,14 @@ class Candidate:
     cols: int
     cluster_shape: tuple[int, int, int]
     threads: int
-    turns: int  # warpgroups that share rows and take K blocks in turn
+    k_warpgroups: int  # warpgroups that share rows and take K blocks in turn
     stages: int
     smem: int
     ctas: int
     strip: int  # blocks of M walked together
     cost: float | None
     rejection: str | None
-    ahead: str = "none"  # the operand that a kernel before the product converts: one of AHEAD
+    preconvert: str = "none"  # the operand that a kernel before the product converts: one of AHEAD
 
     @property
     def cluster(self) -> int:
@@ -101,14 +101,14 @@ def parse(text: str) -> list[Candidate]:
                 cols=int(part["cols"]),
                 cluster_shape=tuple(int(part[f"cluster_{side}"]) for side in ("rows", "cols", "k")),
                 threads=int(part["threads"]),
-                turns=int(part["turns"]),
+                k_warpgroups=int(part["k_warpgroups"]),
                 stages=int(part["stages"]),
                 smem=int(part["smem"]),
                 ctas=int(part["ctas"]),
                 strip=int(part["strip"]),
                 cost=float(part["cost"]) if part["cost"] else None,
                 rejection=part["rejection"],
-                ahead=part["ahead"] or "none",
+                preconvert=part["preconvert"] or "none",
             )
         )
     return found
@@ -120,12 +120,12 @@ def with_tile(
     rows: int,
     cols: int,
     cluster_shape: tuple[int, int, int] = (1, 1, 1),
-    turns: int = 1,
-    ahead: str = "none",
+    k_warpgroups: int = 1,
+    preconvert: str = "none",
 ) -> Candidate:
     """The candidate with this tile."""
-    shape = (swapped, rows, cols, cluster_shape, turns, ahead)
-    (one,) = (c for c in found if (c.swapped, c.rows, c.cols, c.cluster_shape, c.turns, c.ahead) == shape)
+    shape = (swapped, rows, cols, cluster_shape, k_warpgroups, preconvert)
+    (one,) = (c for c in found if (c.swapped, c.rows, c.cols, c.cluster_shape, c.k_warpgroups, c.preconvert) == shape)
     return one
 
 
@@ -148,8 +148,8 @@ def forced_tile(
     rows: int,
     cols: int,
     cluster: tuple[int, int, int] = (1, 1, 1),
-    turns: int = 1,
-    ahead: str = "none",
+    k_warpgroups: int = 1,
+    preconvert: str = "none",
 ) -> Iterator[None]:
     """Serve calls of this M, N and K (of K groups: of 256) on this device with one tile.
 
@@ -157,7 +157,7 @@ def forced_tile(
     """
     where = (device.type == "cpu", device.index or 0)
     try:
-        C.force_config(*where, *problem, int(swapped), rows, cols, *cluster, turns, AHEAD.index(ahead))
+        C.force_config(*where, *problem, int(swapped), rows, cols, *cluster, k_warpgroups, AHEAD.index(preconvert))
         yield
     except ValueError as error:
         if stands_in(device) and re.search("selection knows no such config|forced config cannot serve", str(error)):
@@ -170,6 +170,6 @@ def forced_tile(
 @contextmanager
 def forced(device: torch.device, m: int, n: int, k: int, candidate: Candidate) -> Iterator[None]:
     """The same with the candidate of a problem."""
-    tile = (candidate.swapped, candidate.rows, candidate.cols, candidate.cluster_shape, candidate.turns)
-    with forced_tile(device, (m, n, k), *tile, candidate.ahead):
+    tile = (candidate.swapped, candidate.rows, candidate.cols, candidate.cluster_shape, candidate.k_warpgroups)
+    with forced_tile(device, (m, n, k), *tile, candidate.preconvert):
         yield

@@ -65,7 +65,7 @@ class Tile:
     rows: int
     cols: int
     cluster: tuple[int, int, int] = (1, 1, 1)
-    turns: int = 1
+    k_warpgroups: int = 1
     num_sms: int = FEW_SMS
     fp32_scales: bool = False  # of SM100, multiplied as they are
     packed: str = ""  # weights of that kind
@@ -88,9 +88,9 @@ TILES = {
     "sm_80": [
         Tile((300, 264, 784), False, 128, 128),
         Tile((300, 264, 784), True, 128, 128),
-        Tile((40, 130, 1552), True, 64, 32, turns=4),
-        Tile((40, 130, 1552), True, 32, 16, turns=4),  # with a warp that copies
-        Tile((40, 130, 1552), True, 64, 64, turns=2, bf16=True),
+        Tile((40, 130, 1552), True, 64, 32, k_warpgroups=4),
+        Tile((40, 130, 1552), True, 32, 16, k_warpgroups=4),  # with a warp that copies
+        Tile((40, 130, 1552), True, 64, 64, k_warpgroups=2, bf16=True),
         Tile(SIZE, False, 64, 64, bf16=True),  # lanes write what others read
     ],
     "sm_100a": [
@@ -151,7 +151,7 @@ def run_tile(tile: Tile) -> None:
     a, b = random_rows((m, k), CPU, 0), random_blocks((n, k), CPU, 1)
     out = GuardedOutput((m, n), torch.bfloat16, CPU)
     some = simulator.options(num_sms=tile.num_sms)
-    with some, forced_tile(CPU, tile.problem, tile.swapped, tile.rows, tile.cols, tile.cluster, tile.turns):
+    with some, forced_tile(CPU, tile.problem, tile.swapped, tile.rows, tile.cols, tile.cluster, tile.k_warpgroups):
         deep_gemm.fp8_gemm_nt(a, b, out.tensor)
     out.check()
     assert_matches(out.tensor, product_nt(a, b), str(tile))
@@ -163,7 +163,7 @@ def run_packed_tile(tile: Tile) -> None:
     a, (w, exact) = Tokens(kind, (m, k), generator), weights(kind, (n, k), generator)
     out = GuardedOutput((m, n), torch.float32, CPU)
     some = simulator.options(num_sms=tile.num_sms)
-    with some, forced_tile(CPU, tile.problem, tile.swapped, tile.rows, tile.cols, tile.cluster, tile.turns):
+    with some, forced_tile(CPU, tile.problem, tile.swapped, tile.rows, tile.cols, tile.cluster, tile.k_warpgroups):
         kind.function("{}_gemm_nt")(a.to(CPU), w, out.tensor)
     out.check()
     check(out.tensor, a.exact, exact, kind.activations)
@@ -175,7 +175,7 @@ def run_bf16_tile(tile: Tile) -> None:
     d = random_values((m, n), CPU, 2).bfloat16()
     expected = product_nt(a, b, d.clone())
     some = simulator.options(num_sms=tile.num_sms)
-    with some, forced_tile(CPU, tile.problem, tile.swapped, tile.rows, tile.cols, tile.cluster, tile.turns):
+    with some, forced_tile(CPU, tile.problem, tile.swapped, tile.rows, tile.cols, tile.cluster, tile.k_warpgroups):
         deep_gemm.bf16_gemm_nt(a, b, d, d)
     assert_matches(d, expected, str(tile), BF16_TOLERANCES)
 

@@ -215,7 +215,7 @@ def shared_problems() -> Iterator[Problem]:
             continue
         sizes = {"m": m, "n": n, "k": 7168, "bf16": bf16, "per_row_b": per_row_b, **output}
         for c in parse(C.explain("dense", {"num_sms": HOPPER_SMS, **sizes})):
-            if c.cluster_shape == (1, 1, 2) and c.rejection is None and c.turns == 1 and c.ctas == HOPPER_SMS:
+            if c.cluster_shape == (1, 1, 2) and c.rejection is None and c.k_warpgroups == 1 and c.ctas == HOPPER_SMS:
                 tile = {"swap_ab": int(c.swapped), "tile_rows": c.rows, "tile_cols": c.cols, "cluster_k": 2}
                 yield "dense", sizes | tile
 

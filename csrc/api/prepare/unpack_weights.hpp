@@ -1,4 +1,4 @@
-// Packed weights -> rows of what tensor cores multiply, ahead of a product, where its kernel wants them (Ahead::b).
+// Packed weights -> rows of what tensor cores multiply, before a product, where its kernel wants them (Preconvert::b).
 #pragma once
 
 #include "../../jit/kernel.hpp"

@@ -1,4 +1,4 @@
-// E4M3 -> FP16 ahead of a product, where its kernel wants it (Ahead::a).
+// E4M3 -> FP16 before a product, where its kernel wants it (Preconvert::a).
 #pragma once
 
 #include "../../jit/kernel.hpp"

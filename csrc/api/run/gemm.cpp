@@ -48,9 +48,9 @@ void copy_scales(const Planned& planned, const LaunchPlan& plan, GemmCall& call,
     require_layout(planned.device, call.scales_b, b_in_blocks, planned.stream, copies.scales_b[b_in_blocks]);
 }
 
-void convert_ahead(const Planned& planned, Ahead ahead, GemmCall& call, Copies& copies) {
-    if (ahead == Ahead::a) call.a = widen_a(planned.device, call, planned.stream, copies.converted_a);
-    if (ahead == Ahead::b) unpack_b(planned.device, call, planned.stream, copies.converted_b);
+void preconvert_operands(const Planned& planned, Preconvert preconvert, GemmCall& call, Copies& copies) {
+    if (preconvert == Preconvert::a) call.a = widen_a(planned.device, call, planned.stream, copies.converted_a);
+    if (preconvert == Preconvert::b) unpack_b(planned.device, call, planned.stream, copies.converted_b);
 }
 
 /// `launch` puts a call on the stream with a plan: this call, and before it others that measure plans for it.
@@ -86,7 +86,7 @@ bool run_checked_gemm(GemmCall&& call, const CallKey* key, uint64_t generation) 
     CachedCall ready;
     tune_and_launch(planned, call, [&](GemmCall any_call, const LaunchPlan& plan) {
         // Each time, since tuning compares with plans that need none.
-        convert_ahead(planned, plan.choice.tiling.ahead, any_call, copies);
+        preconvert_operands(planned, plan.choice.tiling.preconvert, any_call, copies);
         copy_scales(planned, plan, any_call, copies);
         ready.device = &device, ready.kernel = plan.kernel, ready.shape = may_start_early(plan.shape, device);
         ready.params_bytes = fill_all_params(ready.params, device, any_call, plan);

@@ -42,7 +42,8 @@ inline bool has_tiling(const Problem& p, const Tiling& tiling) {
         const std::vector<int32_t> all = widths(grouped);
         return std::ranges::find(all, tiling.tile_cols) != all.end();
     };
-    return tiling.tile_rows == kRows && tiling.turns == 1 && tiling.ahead == Ahead::none && (has(false) || has(true));
+    return tiling.tile_rows == kRows && tiling.k_warpgroups == 1 && tiling.preconvert == Preconvert::none &&
+           (has(false) || has(true));
 }
 
 }  // namespace deep_gemm::sm100

@@ -17,7 +17,7 @@ constexpr Element multiplied_as(const Problem& p) {
 
 /// A config without stages.
 inline GemmConfig configure(const Problem& given, const Tiling& tiling) {
-    const Problem p = converted(given, tiling.ahead);
+    const Problem p = converted(given, tiling.preconvert);
     const WarpGrid grid = divided(p, *find_grid(tiling));
     Operand a = p.a;
     if (multiplies_s4(p)) a.element = Element::s4i;

@@ -110,9 +110,9 @@ struct CostModel : CostConstants {
 
     /// What the product waits for: an operand that is read, and written with other bits.
     double ahead_us(const Problem& p, const Candidate& candidate) const {
-        const Ahead ahead = candidate.tiling.ahead;
-        if (ahead == Ahead::none) return 0;
-        const bool of_a = ahead == Ahead::a;
+        const Preconvert preconvert = candidate.tiling.preconvert;
+        if (preconvert == Preconvert::none) return 0;
+        const bool of_a = preconvert == Preconvert::a;
         const Element from = of_a ? p.a.element : p.b.element,
                       to = of_a ? candidate.config.a.element : candidate.config.b.element;
         const double rows = of_a ? expected_rows(p) : p.n;

@@ -44,19 +44,19 @@ constexpr bool may_multiply_unpacked(const Problem& p) {
 /// Whether an operand may be converted by a kernel before the product, not by each warp that reads it, for many tokens:
 /// packed weights (kernels/unpack_weights.cuh), or A of E4M3 (kernels/widen.cuh), of which K groups have no such
 /// kernel.
-constexpr bool may_convert(const Problem& p, Ahead ahead, bool swap_ab, const WarpGrid& grid) {
-    if (ahead == Ahead::none) return true;
+constexpr bool may_convert(const Problem& p, Preconvert preconvert, bool swap_ab, const WarpGrid& grid) {
+    if (preconvert == Preconvert::none) return true;
     if (swap_ab || grid.k_warps > 1 || grid.rows < 64 || grid.cols < 64) return false;
-    if (ahead == Ahead::b) return may_multiply_unpacked(p);
+    if (preconvert == Preconvert::b) return may_multiply_unpacked(p);
     const bool widens = p.a.element == Element::e4m3 && p.b.element == Element::e4m3 && !multiplies_e4m3(p.target);
     return widens && !divides_k(p.grouping);
 }
 
 /// The problem that is left.
-inline Problem converted(const Problem& p, Ahead ahead) {
-    if (ahead == Ahead::b) return unpacked(p);
+inline Problem converted(const Problem& p, Preconvert preconvert) {
+    if (preconvert == Preconvert::b) return unpacked(p);
     Problem left = p;
-    if (ahead == Ahead::a) left.a.element = Element::fp16;
+    if (preconvert == Preconvert::a) left.a.element = Element::fp16;
     return left;
 }
 
@@ -84,7 +84,7 @@ constexpr WarpGrid divided(const Problem& p, WarpGrid grid) {
 
 inline const WarpGrid* find_grid(const Tiling& tiling) {
     const auto* const found = std::ranges::find_if(kGrids, [&](const WarpGrid& grid) {
-        return grid.rows == tiling.tile_rows && grid.cols == tiling.tile_cols && grid.k_warps == tiling.turns;
+        return grid.rows == tiling.tile_rows && grid.cols == tiling.tile_cols && grid.k_warps == tiling.k_warpgroups;
     });
     return found == std::end(kGrids) ? nullptr : found;
 }
@@ -93,15 +93,15 @@ inline std::vector<Tiling> tilings(const Problem& p) {
     std::vector<Tiling> found;
     for (const bool swap_ab : {false, true})
         for (const WarpGrid& grid : kGrids)
-            for (const Ahead ahead : {Ahead::none, Ahead::a, Ahead::b})
-                if (may_convert(p, ahead, swap_ab, grid) && (ahead != Ahead::b || p.m >= kMinUnpackedM))
-                    found.push_back({swap_ab, grid.rows, grid.cols, {}, grid.k_warps, ahead});
+            for (const Preconvert preconvert : {Preconvert::none, Preconvert::a, Preconvert::b})
+                if (may_convert(p, preconvert, swap_ab, grid) && (preconvert != Preconvert::b || p.m >= kMinUnpackedM))
+                    found.push_back({swap_ab, grid.rows, grid.cols, {}, grid.k_warps, preconvert});
     return found;
 }
 
 inline bool has_tiling(const Problem& p, const Tiling& tiling) {
     const WarpGrid* const grid = find_grid(tiling);
-    return grid != nullptr && may_convert(p, tiling.ahead, tiling.swap_ab, *grid);
+    return grid != nullptr && may_convert(p, tiling.preconvert, tiling.swap_ab, *grid);
 }
 
 }  // namespace deep_gemm::sm80

@@ -42,14 +42,14 @@ inline GemmConfig configure(const Problem& p, const Tiling& tiling) {
         {.swap_ab = tiling.swap_ab,
          .tile = tile,
          .cluster = tiling.cluster,
-         .split_k = {.warpgroups = tiling.turns},
+         .split_k = {.warpgroups = tiling.k_warpgroups},
          .stages = 0,
          .store = {.kind = store_kind(p, elements_in(p.output, kSwizzleBytes))},  // the widest chunks of any tile
          .tensor_core_percent = p.tensor_core_percent,
          .group_maps = p.group_maps != 0},
         Arch::sm90,
         {},
-        {.math_warpgroups = row_warpgroups(tile) * tiling.turns}};
+        {.math_warpgroups = row_warpgroups(tile) * tiling.k_warpgroups}};
     if (adds_to_memory(c.store)) c.add_c = false;
     if (c.gate.any() && c.swap_ab) c.store.kind = StoreKind::direct;  // 8 columns of D a warp
     c.group_capacity = group_capacity(p, c);

@@ -124,9 +124,9 @@ struct CostModel : CostConstants {
                              : !c.sm90.look_ahead              ? chain_cycles
                              : issues_in_order(c)              ? ordered_cycles
                                                                : ahead_cycles;
-        const int32_t turns = c.rows_operand().packed() ? 1 : scale_groups(c);  // of a K block, each promoted
+        const int32_t promotions = c.rows_operand().packed() ? 1 : scale_groups(c);  // of a K block, each promoted
         const double promoted = c.scaled() ? promotion_cycles(c) : 0;
-        const double chain = subtiles * (wgmma_cycles + turns * (promoted + waits) + convert_in_turn(c));
+        const double chain = subtiles * (wgmma_cycles + promotions * (promoted + waits) + convert_in_turn(c));
         const int32_t held = c.split_k.warpgroups * held_stages(c);
         const double late = fetch_cycles / std::max<double>(c.stages - held, 0.5);
         const double hidden = c.split_k.warpgroups > 1 ? hidden_cycles : 0;

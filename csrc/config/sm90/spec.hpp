@@ -18,17 +18,17 @@ struct Spec {
         std::vector<Tiling> found = sm90::tilings(p);
         if (!may_multiply_unpacked(p) || p.m < kMinUnpackedM) return found;
         for (Tiling& tiling : sm90::tilings(unpacked(p))) {
-            tiling.ahead = Ahead::b;
+            tiling.preconvert = Preconvert::b;
             found.push_back(tiling);
         }
         return found;
     }
     static bool has_tiling(const Problem& p, const Tiling& tiling) {
-        return tiling.ahead == Ahead::b ? may_multiply_unpacked(p) && sm90::has_tiling(unpacked(p), tiling)
-                                        : sm90::has_tiling(p, tiling);
+        return tiling.preconvert == Preconvert::b ? may_multiply_unpacked(p) && sm90::has_tiling(unpacked(p), tiling)
+                                                  : sm90::has_tiling(p, tiling);
     }
     static GemmConfig configure(const Problem& p, const Tiling& tiling) {
-        return sm90::configure(tiling.ahead == Ahead::b ? unpacked(p) : p, tiling);
+        return sm90::configure(tiling.preconvert == Preconvert::b ? unpacked(p) : p, tiling);
     }
     static std::string_view rejection(const Problem& p, const GemmConfig& c, int64_t tiles) {
         return sm90::rejection(seen_by(p, c), c, tiles);
@@ -55,7 +55,7 @@ struct Spec {
             CostModel{CostConstants::of(p.a.element, p.b.packed() || scales_blocks(p))}.estimate_us(average,
                                                                                                     candidate.config,
                                                                                                     candidate.num_ctas);
-        if (candidate.tiling.ahead == Ahead::b) return us + unpack_us(p);
+        if (candidate.tiling.preconvert == Preconvert::b) return us + unpack_us(p);
         return has_scale_products(p) ? us * kConvertedShare : us;
     }
     static Choice finish(const Problem& p, const Candidate& candidate) {

@@ -69,7 +69,7 @@ inline int32_t row_warpgroups(const TileShape& tile) { return tile.rows == 192 ?
 
 /// Whether a tile's row warpgroups are worth doubling, the additional ones taking every second K block. (Pairs along N
 /// have half of the columns that share a scale each, where D is quantised.)
-inline bool takes_turns(const Problem& p, bool swap_ab, const TileShape& tile, const ClusterShape& cluster) {
+inline bool may_split_k(const Problem& p, bool swap_ab, const TileShape& tile, const ClusterShape& cluster) {
     const int32_t along_m = swap_ab ? cluster.cols : cluster.rows, along_n = swap_ab ? cluster.rows : cluster.cols;
     return tile.rows == 64 && along_m == 1 && (along_n == 1 || p.output_scaling.any());
 }
@@ -96,9 +96,9 @@ inline std::vector<Tiling> tilings(const Problem& p) {
     const auto add = [&](bool swap_ab, const std::vector<TileShape>& shapes) {
         for (const TileShape& tile : shapes)
             for (const ClusterShape& cluster : cluster_shapes())
-                for (const int32_t turns : {1, 2})
-                    if (turns == 1 || (has_fixed_extents(p.grouping) && takes_turns(p, swap_ab, tile, cluster)))
-                        found.push_back({swap_ab, tile.rows, tile.cols, cluster, turns});
+                for (const int32_t k_warpgroups : {1, 2})
+                    if (k_warpgroups == 1 || (has_fixed_extents(p.grouping) && may_split_k(p, swap_ab, tile, cluster)))
+                        found.push_back({swap_ab, tile.rows, tile.cols, cluster, k_warpgroups});
     };
     if (p.b.packed()) {
         add(true, packed_tile_shapes(p));
@@ -113,7 +113,7 @@ inline bool has_tiling(const Problem& p, const Tiling& tiling) {
     const auto matches = [&](const TileShape& tile) {
         return tile.rows == tiling.tile_rows && tile.cols == tiling.tile_cols;
     };
-    if (tiling.ahead == Ahead::a) return false;
+    if (tiling.preconvert == Preconvert::a) return false;
     if (p.b.packed()) return tiling.swap_ab && std::ranges::any_of(packed_tile_shapes(p), matches);
     if (tiling.swap_ab && tiling.tile_rows == kGatedRows && std::ranges::count(kGatedCols, tiling.tile_cols) > 0)
         return true;
