@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Mapping
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -123,7 +124,7 @@ def _names_in(file: Path) -> dict[str, Path]:
 
 def _open(file: Path) -> Any:
     try:
-        from safetensors import safe_open
+        safetensors = import_module("safetensors")
     except ImportError as error:
         raise ImportError("checkpoints are read by the safetensors package: pip install safetensors") from error
-    return safe_open(file, framework="pt")
+    return safetensors.safe_open(file, framework="pt")

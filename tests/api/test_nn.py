@@ -41,6 +41,10 @@ def value_of(scaled: tuple[torch.Tensor, torch.Tensor]) -> torch.Tensor:
     return q.double() * whole[..., : q.shape[-1]].double()
 
 
+# Hopper adds up FP8 with 13 bits.
+EXACT = {"cpu": 1e-5, "cuda": 3e-4}
+
+
 def distance(found: torch.Tensor, exact: torch.Tensor) -> float:
     found, exact = found.detach().double(), exact.detach()
     return float((found - exact).norm() / exact.norm())
@@ -56,10 +60,10 @@ def test_fp8_linear_is_its_quantised_products(device) -> None:
     rows, of_rows = x.detach().view(-1, 272), dy.view(-1, 144)
     weight = value_of(fp8_weights(layer.weight.detach()))
     exact = value_of(fp8_rows(rows)) @ weight.T + layer.bias.double()
-    assert distance(y.view(-1, 144), exact) < 1e-5
-    assert distance(x.grad.view(-1, 272), value_of(fp8_rows(of_rows)) @ weight) < 1e-5
+    assert distance(y.view(-1, 144), exact) < EXACT[device.type]
+    assert distance(x.grad.view(-1, 272), value_of(fp8_rows(of_rows)) @ weight) < EXACT[device.type]
     columns = [value_of(fp8_rows(tensor.t().contiguous())) for tensor in (of_rows, rows)]
-    assert distance(layer.weight.grad, columns[0] @ columns[1].T) < 1e-5
+    assert distance(layer.weight.grad, columns[0] @ columns[1].T) < EXACT[device.type]
     assert distance(layer.bias.grad, of_rows.double().sum(0)) < 1e-6
     assert distance(y.view(-1, 144), rows.double() @ layer.weight.double().T + layer.bias.double()) < 0.05
 
@@ -113,9 +117,9 @@ def test_gradients_of_experts(device, precision) -> None:
         if expert == 1:
             assert not weights.weight.grad[1].any()
             continue
-        assert distance(y[mask], (values[0] @ values[2][expert].T)[mask]) < 1e-5
-        assert distance(rows.grad[mask], (values[1] @ values[2][expert])[mask]) < 1e-5
-        assert distance(weights.weight.grad[expert], (columns[1] * own).T @ (columns[0] * own)) < 1e-5
+        assert distance(y[mask], (values[0] @ values[2][expert].T)[mask]) < EXACT[device.type]
+        assert distance(rows.grad[mask], (values[1] @ values[2][expert])[mask]) < EXACT[device.type]
+        assert distance(weights.weight.grad[expert], (columns[1] * own).T @ (columns[0] * own)) < EXACT[device.type]
     assert not y[found.indices < 0].any()
     assert not rows.grad[found.indices < 0].any()
 

@@ -12,8 +12,7 @@ DG_DEVICE void run_route_count(const RouteParams& params) {
     for (int32_t i = static_cast<int32_t>(threadIdx.x); i < c.experts; i += kRouteThreads) counts[i] = 0;
     ptx::wait_for_previous_grid();
     __syncthreads();
-    int32_t experts[kRouteSteps];
-    count_choices<c>(params, counts, experts);
+    count_choices<c>(params, counts);
     __syncthreads();
     int32_t* const out = params.block_counts + static_cast<int64_t>(blockIdx.x) * params.experts;
     for (int32_t i = static_cast<int32_t>(threadIdx.x); i < params.experts; i += kRouteThreads) out[i] = counts[i];

@@ -60,18 +60,6 @@ DG_DEVICE void place_experts(const RouteParams& params, RouteShared<c>& shared) 
     }
 }
 
-/// Lanes that have the same expert as this one.
-template <RouteConfig c>
-DG_DEVICE uint32_t lanes_like(int32_t expert) {
-    uint32_t same = 0xffffffff;
-#pragma unroll
-    for (int32_t bit = 1; bit <= c.experts; bit *= 2) {
-        const uint32_t set = __ballot_sync(0xffffffff, (expert & bit) != 0);
-        same &= (expert & bit) != 0 ? set : ~set;
-    }
-    return same;
-}
-
 /// A row that is no choice's.
 template <RouteConfig c>
 DG_DEVICE void clear_row(const RouteParams& params, int32_t row) {
@@ -103,8 +91,7 @@ DG_DEVICE void run_route_place(const RouteParams& params) {
         shared.next[i / c.experts][i % c.experts] = 0;
     ptx::wait_for_previous_grid();
     __syncthreads();
-    int32_t experts[kRouteSteps];
-    count_choices<c>(params, shared.next[warp], experts);
+    count_choices<c>(params, shared.next[warp]);
     __syncthreads();
     add_up_blocks<c>(params, shared);
     __syncthreads();
@@ -128,9 +115,10 @@ DG_DEVICE void run_route_place(const RouteParams& params) {
     const int32_t first = first_choice() + lane;
 #pragma unroll
     for (int32_t i = 0; i < kRouteSteps; ++i) {
-        const int32_t expert = experts[i], choice = first + i * 32;
+        // Read once more: held since they were counted, they would spill.
+        const int32_t choice = first + i * 32, expert = expert_of<c>(params, choice);
         const bool chosen = expert < c.experts;
-        const uint32_t same = lanes_like<c>(expert);
+        const uint32_t same = __match_any_sync(0xffffffff, expert);  // lanes that have it too
         const int32_t rank = __popc(same & ((1u << lane) - 1));
         int32_t row = chosen ? shared.next[warp][expert] + rank : -1;
         __syncwarp();

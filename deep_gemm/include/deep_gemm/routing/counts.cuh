@@ -26,7 +26,8 @@ DG_DEVICE int32_t first_choice() {
 
 /// Counts the warp's choices of each expert in `of_warp`, which is zero.
 template <RouteConfig c>
-DG_DEVICE void count_choices(const RouteParams& params, int32_t* of_warp, int32_t (&experts)[kRouteSteps]) {
+DG_DEVICE void count_choices(const RouteParams& params, int32_t* of_warp) {
+    int32_t experts[kRouteSteps];
     const int32_t first = first_choice() + static_cast<int32_t>(threadIdx.x % 32);
 #pragma unroll
     for (int32_t i = 0; i < kRouteSteps; ++i) experts[i] = expert_of<c>(params, first + i * 32);
