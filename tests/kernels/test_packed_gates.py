@@ -12,10 +12,12 @@ import torch
 from devices import TAKE_PACKED
 from inputs import GuardedOutput, random_rows, random_values
 from test_gates import LAYOUTS, assert_close, expected
+from test_quantised_gates import DEVICES as QUANTISE_GATES
 
 import deep_gemm
 from deep_gemm import PackedWeights
 from deep_gemm.epilogue import Alpha, Chain, RowScale, SwiGLU
+from deep_gemm.utils import per_token_cast_to_fp8
 
 SwiGLU7 = lambda layout: SwiGLU(limit=7.0, layout=layout)  # noqa: E731
 # Activations, element, the K that shares a scale, whether there are zero points; and the function.
@@ -24,6 +26,8 @@ WEIGHTS: dict[str, tuple[str, str, int | None, bool, str]] = {
     "bf16 by uint4": ("bf16", "uint4", 64, True, "bf16_int4_gemm_nt"),
     "bf16 by int4 of channels": ("bf16", "int4", None, False, "bf16_int4_gemm_nt"),
     "bf16 by mxfp4": ("bf16", "e2m1", 32, False, "bf16_fp4_gemm_nt"),
+    "bf16 by int8": ("bf16", "int8", 128, False, "bf16_int8_gemm_nt"),
+    "bf16 by uint8": ("bf16", "uint8", None, True, "bf16_int8_gemm_nt"),
     "bf16 by fp8": ("bf16", "e4m3", 128, False, "bf16_fp8_gemm_nt"),
     "fp8 by int4": ("fp8", "int4", 128, False, "fp8_int4_gemm_nt"),
     "int8 by int4": ("int8", "int4", None, False, "int8_int4_gemm_nt"),
@@ -40,8 +44,9 @@ def packed(stem: str, shape: tuple[int, ...], device: torch.device, gate_up: str
     groups = (*lead, 1 if group is None else -(-k // group))
     scales = 2.0 ** torch.randint(-6, -3, groups, generator=generator)
     zeros = torch.randint(0, 16, groups, generator=generator, dtype=torch.int32) if zero_points else None
-    low, high = (-8, 8) if element == "int4" else (0, 16)
-    values = torch.randint(low, high, shape, generator=generator, dtype=torch.int8)
+    low, high = {"int4": (-8, 8), "int8": (-128, 128), "uint8": (0, 256)}.get(element, (0, 16))
+    dtype = torch.uint8 if element == "uint8" else torch.int8
+    values = torch.randint(low, high, shape, generator=generator, dtype=dtype)
     if element == "e4m3":
         values = torch.randn(shape, generator=generator).to(torch.float8_e4m3fn)
     if group is None:
@@ -123,6 +128,44 @@ def test_experts(device, stem, layout, grouping) -> None:
     known = ~(wanted := expected(product, layout)).isnan()
     assert known.any()
     assert_close(torch.where(known, d.tensor, 0), torch.where(known, wanted, 0))
+
+
+@pytest.mark.sampled(8)
+@pytest.mark.usefixtures("batch_invariant")  # sums in one order, whoever has them
+@pytest.mark.parametrize("device", QUANTISE_GATES, indirect=True)
+@pytest.mark.parametrize("stem", WEIGHTS)
+@pytest.mark.parametrize("layout", LAYOUTS)
+@pytest.mark.parametrize(("group", "words"), [(128, False), (128, True), (32, True)])
+@pytest.mark.parametrize(("m", "columns", "k"), [(3, 256, 128), (33, 232, 384), (130, 384, 256)])
+def test_quantised_output(device, stem, layout, group, words, m, columns, k) -> None:
+    w, a = packed(stem, (2 * columns, k), device, layout), tokens(stem, (m, k), device)
+    product = getattr(deep_gemm, WEIGHTS[stem][-1])
+    plain = torch.full((m, columns), torch.nan, device=device)
+    product(a, w, plain, epilogue=SwiGLU(layout=layout))
+    q, s = empty_pair(m, columns, group, words, device)
+    product(a, w, (q, s), epilogue=SwiGLU(layout=layout))
+    wanted, scales = per_token_cast_to_fp8(plain, use_ue8m0=words, gran_k=group)
+    assert torch.equal(q.view(torch.uint8), wanted.view(torch.uint8))
+    if words:
+        bytes_of = s.clone(memory_format=torch.contiguous_format).view(torch.uint8).to(torch.int32)
+        s = (bytes_of[:, : scales.shape[1]] << 23).view(torch.float32)
+    assert torch.equal(s, scales)
+
+
+def empty_pair(
+    m: int, columns: int, group: int, words: bool, device: torch.device
+) -> tuple[torch.Tensor, torch.Tensor]:
+    entries = -(-columns // (group * 4 if words else group))
+    q = torch.full((m, columns), torch.nan, device=device).to(torch.float8_e4m3fn)
+    s = torch.full((entries, -(-m // 4) * 4), -1, device=device, dtype=torch.int32 if words else torch.float32)
+    return q, s[:, :m].T
+
+
+def test_a_scale_of_128_columns_wants_an_even_number_of_blocks() -> None:
+    cpu = torch.device("cpu")
+    w, a = packed("bf16 by int4", (272, 128), cpu, "halves"), tokens("bf16 by int4", (3, 128), cpu)
+    with pytest.raises(ValueError, match=r"w must have N of an even number of blocks of 128 rows .*got N=272"):
+        deep_gemm.bf16_int4_gemm_nt(a, w, empty_pair(3, 136, 128, False, cpu), epilogue=SwiGLU())
 
 
 @pytest.mark.parametrize("device", TAKE_PACKED, indirect=True)

@@ -28,6 +28,11 @@ void require_gate_is_served(const Problem& p) {
     require(!p.output_scaling.any() || p.arch == Arch::sm90,
             "epilogue must have no gated activation yet where d is a pair with scales on ", name(p.arch),
             ": use deep_gemm.quantize.swiglu_fp8 behind the product");
+    require(!p.output_scaling.any() || !p.b.packed() || p.output_scaling.k <= kPackedRowsPadded / 2 ||
+                ceil_div(p.n, kPackedRowsPadded) % 2 == 0,
+            "w must have N of an even number of blocks of ", kPackedRowsPadded,
+            " rows where d is a pair with a scale for 128 columns behind a gated activation, got N=", p.n,
+            ": use deep_gemm.quantize.swiglu_fp8 behind the product");
     require(!p.heads.any(), "epilogue must have no gated activation where D is written in heads");
     require(!p.b.mn_major(),
             "b must have K contiguous for a gated activation, as functions whose names end with nt take it");
