@@ -68,12 +68,12 @@ int32_t max_rows(Arch arch, int32_t cols, int32_t smem_bytes) {
 
 /// Thousandths of a GPU's SMs that clusters of so many CTAs find room on: GPCs are no multiples of them.
 constexpr int32_t room_of_clusters(int32_t cluster) {
-    return cluster == 1 ? 1000 : cluster == 2 ? 970 : cluster == 4 ? 850 : 800;
+    return cluster == 1 ? 1000 : cluster == 2 ? 970 : cluster == 4 ? 850 : 960;
 }
 
 /// Cycles, roughly: of waves of CTAs that read their rows of A and all of B, and of a cluster that adds up.
 double cycles_of(const PrenormConfig& c, int64_t tiles, int64_t k, int32_t sms) {
-    constexpr double kBytesPerCycle = 20, kOfB = 0.5;  // B comes from the L2
+    constexpr double kBytesPerCycle = 20, kOfB = 1;  // B comes from the L2, but is split into halves
     const int64_t room = std::max<int64_t>(int64_t{sms} * room_of_clusters(c.cluster) / 1000 / c.cluster, 1);
     const auto waves = static_cast<double>((tiles + room - 1) / room);
     const double bytes = static_cast<double>(k) / c.cluster * (c.rows * 2 + c.cols * 4 * kOfB);

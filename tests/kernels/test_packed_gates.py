@@ -130,6 +130,7 @@ def test_experts(device, stem, layout, grouping) -> None:
     assert_close(torch.where(known, d.tensor, 0), torch.where(known, wanted, 0))
 
 
+@pytest.mark.kernels_of("sm90")
 @pytest.mark.sampled(8)
 @pytest.mark.usefixtures("batch_invariant")  # sums in one order, whoever has them
 @pytest.mark.parametrize("device", QUANTISE_GATES, indirect=True)
