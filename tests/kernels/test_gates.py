@@ -250,7 +250,7 @@ def test_traced_programs_have_it() -> None:
         (lambda: SwiGLU(limit=-1.0), "limit must be None or a number above 0, got -1.0"),
         (lambda: SwiGLU(alpha="1"), "alpha must be a number, got '1'"),
         (lambda: GeGLU(approximate="erf"), "approximate must be 'tanh' or 'none', got 'erf'"),
-        (lambda: Chain(SwiGLU(), GeGLU()), "SwiGLU or GeGLU, RowScale, each at most once"),
+        (lambda: Chain(SwiGLU(), GeGLU()), "SwiGLU or GeGLU, RowScale, .*each at most once"),
         (lambda: Chain(SwiGLU(), Alpha(1)), "in this order, got SwiGLU, Alpha"),
     ],
 )

@@ -206,10 +206,12 @@ CONFIGS = {
     "groups": [
         ".rows = 8",
         ".input = Element::fp32, .rows = 8, .scales = ScaleForm::exponents, .layout = RowLayout::psum",
-        ".rows = 4, .gate = Gate::swiglu, .interleaved = true, .row_scale = true, .layout = RowLayout::masked",
+        ".rows = 4, .gate = GateKind::swiglu, .interleaved = true, .row_scale = true, .layout = RowLayout::masked",
         ".output = Element::e2m1r, .group = 16, .rows = 8, .scales = ScaleForm::e4m3",
     ],
-    "rows": [".output = Element::s8, .share = ScaleShare::row, .threads = 1024, .gate = Gate::geglu, .zeros = true"],
+    "rows": [
+        ".output = Element::s8, .share = ScaleShare::row, .threads = 1024, .gate = GateKind::geglu_tanh, .zeros = true"
+    ],
     "blocks": [".input = Element::fp32, .share = ScaleShare::block, .threads = kBlockThreads"],
 }
 
