@@ -66,8 +66,8 @@ class FP8CastWithClamp(Epilogue):
 
     Args:
         sfd: the scales to write, as of `d=(q, sfd)`: int32 words of UE8M0 exponents for 32 columns, as DeepGEMM has
-            them, or for 128; or float32 for 128. Of a batched `[b, h, n]` also `[b, h * n / 128]`, as the next product
-            takes it.
+            them, or for 128 where that is another number of words; or float32 for 128. Of a batched `[b, h, n]` also
+            `[b, h * n / 128]`, as the next product takes it.
         clamp_value: a number above 0, which is rounded to BF16. Values become at most this far from zero.
         clamped_count: uint32 (or int32) of one element, on `d`'s device, which becomes the number of values that were
             further, NaN among them; 0 without `clamp_value`.

@@ -109,8 +109,8 @@ def fp8_gemm_nt(
         d: bfloat16, float32 or float16 `[M, N]`, N contiguous, any row stride. Written. In float16 what would round to
             more than 65504 becomes infinite. Or a pair (q, s) as the next product takes A, of which both are written: q
             float8_e4m3fn, s float32 `[M, ceil(N / 128)]` or packed exponents, int32 `[M, ceil(N / 512)]` (of 32 columns
-            each: `[M, ceil(N / 128)]`), MN-major and aligned; to the bit what `per_token_cast_to_fp8` makes of the
-            result in FP32. Or q int8 with float32 s. Not together with c.
+            each: `[M, ceil(N / 128)]`; not of N <= 128, where both are one word), MN-major and aligned; to the bit what
+            `per_token_cast_to_fp8` makes of the result in FP32. Or q int8 with float32 s. Not together with c.
         c: added in FP32 before rounding; `d`'s shape and dtype, and may be `d` itself. (FP32 in place is added by the
             L2, which flushes subnormal numbers to zero.)
         recipe: rows of A, rows of B and elements of K that share a scale: (1, 128, 128) by default, or (1, 1, 128),

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
+import pytest
 import torch
 from inputs import GuardedOutput, ceil_div, random_blocks, random_rows, random_values
 
@@ -30,8 +31,9 @@ class QuantisedOutput:
         *groups, rows, columns = shape
         dtype, self.columns, per_entry = SCALES[scales]
         entries = ceil_div(columns, self.columns * per_entry)
-        if columns <= 128:
-            self.columns = 128  # one word says nothing else
+        self.one_word = per_entry == 4 and columns <= 128
+        if self.one_word:
+            self.columns = 32  # and of FP8CastWithClamp only
         self.q = GuardedOutput(shape, FP8, device, row_stride)
         self.s = GuardedOutput((*groups, entries, ceil_div(rows, 4) * 4), dtype, device)
         self.words, self.rows = per_entry == 4, rows
@@ -69,6 +71,12 @@ class Product:
         wide = torch.full(self.shape, float("nan"), device=device)
         out = QuantisedOutput(self.shape, scales, device, row_stride)
         self.call(wide, **more)
+        if out.one_word:
+            with pytest.raises(ValueError, match="one word of a row may be for 32 columns or for 128"):
+                self.call(out.pair, **more)
+            out.q.assert_untouched()
+            out.s.assert_untouched()
+            return
         self.call(out.pair, **more)
         assert wide[self.written].isfinite().all()
         out.check(wide, self.written, self.padding)

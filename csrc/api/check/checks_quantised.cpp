@@ -8,8 +8,8 @@ namespace {
 
 constexpr const char* kName = "d's scales";
 
-/// Told by their dtype, and words by how many there are: where one for 32 columns and one for 128 make as many words,
-/// they are for 128.
+/// Told by their dtype, and words by how many there are. One word of a row of up to 128 columns is for 32 of them, as
+/// DeepGEMM has it: `check_lone_words` lets nobody take it for 128.
 Scaling output_scaling(const TensorView& scales, Element output, int64_t columns, int64_t found) {
     const Element element = element_of(scales.dtype());
     require_type(element == Element::fp32 || element == Element::s32, kName,
@@ -23,7 +23,7 @@ Scaling output_scaling(const TensorView& scales, Element output, int64_t columns
                 found == 1 ? ": one for a whole row cannot be found by tiles, which deep_gemm.quantize.fp8 does" : "");
         return kRowScales;
     }
-    for (const Scaling& scaling : {kExponents128, kExponents32})
+    for (const Scaling& scaling : {kExponents32, kExponents128})
         if (found == count(scaling)) return scaling;
     fail(ErrorKind::value, kName, " must be int32 of four exponents each, for 128 columns (", count(kExponents128),
          " of a row where d has ", columns, " columns) or for 32 (", count(kExponents32), "), got ", found);
@@ -66,6 +66,14 @@ void check_output_scales(GemmCall& call, const OutputArgument& d, const Axes& ax
                      .row_stride = 1,
                      .k_stride = s.cols <= 1 ? 0 : s.col_stride,
                      .bytes = s.bytes};
+}
+
+void check_lone_words(const GemmCall& call) {
+    const bool lone = call.problem.output_scaling == kExponents32 && call.d.cols <= kExponents128.k;
+    require(!lone || call.problem.clamped != 0, kName,
+            " must be float32, or those of FP8CastWithClamp (int32, for 32 columns), where d has at most ",
+            kExponents128.k, " columns, got int32 beside ", call.d.cols,
+            " columns: one word of a row may be for 32 columns or for 128");
 }
 
 }  // namespace deep_gemm

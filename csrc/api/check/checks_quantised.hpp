@@ -9,4 +9,7 @@ namespace deep_gemm {
 /// needs none.
 void check_output_scales(GemmCall& call, const OutputArgument& d, const Axes& axes);
 
+/// Of a checked call: its scales can mean one thing only.
+void check_lone_words(const GemmCall& call);
+
 }  // namespace deep_gemm

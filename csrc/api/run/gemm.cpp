@@ -2,6 +2,7 @@
 
 #include "../call/call_settings.hpp"
 #include "../call/lender.hpp"
+#include "../check/checks_quantised.hpp"
 #include "../check/layout_values.hpp"
 #include "../check/scale_values.hpp"
 #include "../prepare/operand_copies.hpp"
@@ -68,6 +69,7 @@ bool run_checked_gemm(GemmCall&& call, const CallKey* key, uint64_t generation) 
     check_counts(call);
     const Problem& problem = call.problem;
     require_type(call.clamp.count == nullptr || problem.clamped != 0, "d must be a tensor, or a pair (tensor, scales)");
+    check_lone_words(call);
     if (problem.m == 0 || problem.n == 0) return true;
     if (problem.num_groups == 0) return problem.grouping != Grouping::m_contiguous;
     require(!problem.output_scaling.any() || !exceeds_exact_k(problem), "K must be at most ", most_exact_k(problem),

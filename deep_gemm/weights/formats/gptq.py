@@ -52,7 +52,8 @@ def _read(layer: Layer, config: Config) -> Read:
 def _bits(layer: Layer, n: int, config: Config) -> int:
     """Of a code: what the config says, else what the words of zero points for N columns tell."""
     said = config.require_bits("bits", served=_BITS)
-    columns = layer.tensor("qzeros", WORDS).shape[-1]
+    zeros = layer.tensor("qzeros", WORDS)
+    columns = zeros.shape[-1] if zeros.dim() == 2 else 0  # another shape is refused where its rows are known
     bits = said or next((bits for bits in _BITS if columns * WORD_BITS == n * bits), _BITS[0])
     if n * bits % WORD_BITS != 0:
         raise ValueError(
