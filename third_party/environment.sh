@@ -75,19 +75,20 @@ install_requirements() {
 # numpy comes along because torch warns at each import where it is missing.
 install_torch() {
     "$python" -c 'import importlib.util, sys; sys.exit(importlib.util.find_spec("torch") is None)' && return
-    local version numpy=(--constraint third_party/constraints.txt numpy)
+    local version numpy=(--constraint third_party/constraints.txt numpy) quiet=(--quiet)
+    [ -t 1 ] && quiet=() # gigabytes: who looks on sees pip's progress
     version=$(sed -n 's/^torch==//p' third_party/constraints.txt)
     if ! command -v nvidia-smi >/dev/null; then
         # Without a GPU the CPU build does: 0.2 GB and not several. First where pip is told to look, then at its maker's.
         say "installing torch $version (CPU build: no NVIDIA driver found)"
-        "$python" -m pip install --quiet "torch==$version+cpu" "${numpy[@]}" 2>/dev/null && return
-        "$python" -m pip install --quiet --retries 1 --timeout 20 "torch==$version+cpu" "${numpy[@]}" \
+        "$python" -m pip install "${quiet[@]}" "torch==$version+cpu" "${numpy[@]}" 2>/dev/null && return
+        "$python" -m pip install "${quiet[@]}" --retries 1 --timeout 20 "torch==$version+cpu" "${numpy[@]}" \
             --index-url https://download.pytorch.org/whl/cpu --extra-index-url https://pypi.org/simple 2>/dev/null && return
         say "the CPU build cannot be had here; installing the default build, which brings CUDA (several GB)"
     else
         say "installing torch $version with CUDA (several GB; install another torch beforehand to keep it)"
     fi
-    "$python" -m pip install --quiet "torch==$version" "${numpy[@]}"
+    "$python" -m pip install "${quiet[@]}" "torch==$version" "${numpy[@]}"
 }
 
 install_nvrtc() {

@@ -5,8 +5,11 @@ from __future__ import annotations
 import argparse
 from collections.abc import Callable
 
-from ._extension import C
-from .logits import DTYPES, FORMS, logits_kernels
+from .. import jit
+from .._extension import C
+from ..logits import DTYPES, FORMS, logits_kernels
+from .kernels import compile_and_tell
+from .output import Output
 
 
 def add_arguments(parser: argparse.ArgumentParser, extent: Callable[[str], int]) -> None:
@@ -33,16 +36,29 @@ def sources_of(arguments: argparse.Namespace) -> list[tuple[str, str]]:
     )
 
 
-def explain(arguments: argparse.Namespace) -> None:
+def logits(arguments: argparse.Namespace, output: Output) -> int:
+    """Kernels of index logits by the number of query rows, and compiling them."""
+    if arguments.compile:
+        target = arguments.target
+        kernels = [jit.RecordedKernel(*source, target) for source in sources_of(arguments)]
+        return compile_and_tell(jit.Recording(target, kernels), output)
+    return explain(arguments, output)
+
+
+def explain(arguments: argparse.Namespace, output: Output) -> int:
     """Print the kernel of each number of rows, and the text of the last."""
     text = ""
     fields = {"heads": arguments.heads, "d": arguments.d, "block_kv": arguments.block_kv, **FORMS[arguments.form]}
     fields |= {f"bf16_{name}": int(getattr(arguments, name) == "bf16") for name in ("weights", "logits")}
+    kernels = output.facts["kernels"] = []
     for rows in arguments.rows:
         kernel = C.logits_kernel({**fields, "rows": rows}, arguments.target)
-        print(
+        facts = {name: kernel[name] for name in ("name", "threads", "smem_bytes", "text")}
+        kernels.append({"rows": rows, "rows_at_once": kernel["rows"], **facts})
+        output.line(
             f"rows {rows}: {kernel['name']}: {kernel['threads']} threads, {kernel['smem_bytes']} bytes of shared "
             f"memory, {kernel['rows']} rows of a CTA at once"
         )
         text = str(kernel["text"])
-    print(f"\n{text}")
+    output.line(f"\n{text}")
+    return 0

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import argparse
 
-from . import _models, jit
-from ._demo import first_line, say
-from ._extension import C
-from ._precompile import PRODUCTS, Calls, kernels_of, output_for
-from ._recorded_calls import RecordedCalls
-from ._targets import BLACKWELL_TARGETS, GPUS
+from .. import _models, jit
+from .._extension import C
+from .._precompile import PRODUCTS, Calls, kernels_of, output_for
+from .._recorded_calls import RecordedCalls
+from .._targets import BLACKWELL_TARGETS, GPUS
+from .output import Output, first_line
 
 
 def sms_of(arguments: argparse.Namespace) -> int:
@@ -63,7 +63,7 @@ def calls_of(arguments: argparse.Namespace) -> Calls:
     )
 
 
-def explain(arguments: argparse.Namespace) -> int:
+def explain(arguments: argparse.Namespace, output: Output) -> int:
     """Candidates, why each was refused, and the choice."""
     calls, sms = calls_of(arguments), sms_of(arguments)
     with jit.record(arguments.target, sms):
@@ -74,39 +74,43 @@ def explain(arguments: argparse.Namespace) -> int:
     refused = [line for line in lines if ": refused" in line]
     experts = f" of {calls.experts} {calls.grouping} experts" if calls.grouping != "dense" else ""
     problem = f"M={arguments.m} N={arguments.n} K={arguments.k}{experts}, {arguments.target} with {sms} SMs"
-    print(f"{problem}: {len(legal)} candidates, cheapest first")
+    output.line(f"{problem}: {len(legal)} candidates, cheapest first")
     for index, line in enumerate(legal if arguments.all else legal[:10]):
-        print(f"{'->' if index == 0 else '  '} {line}")
+        output.line(f"{'->' if index == 0 else '  '} {line}")
     if len(legal) > 10 and not arguments.all:
-        print(f"   ... and {len(legal) - 10} more (--all)")
-    print(f"refused: {len(refused)}")
+        output.line(f"   ... and {len(legal) - 10} more (--all)")
+    output.facts |= {"m": arguments.m, "n": arguments.n, "k": arguments.k, "target": arguments.target, "sms": sms}
+    output.facts |= {"candidates": legal, "refused": refused}
+    output.line(f"refused: {len(refused)}")
     reasons: dict[str, int] = {}
     for line in refused:
         reasons[line.split(": refused, ")[1]] = reasons.get(line.split(": refused, ")[1], 0) + 1
     for reason, count in sorted(reasons.items(), key=lambda item: -item[1]):
-        print(f"   {count:4d}: {reason}")
+        output.line(f"   {count:4d}: {reason}")
     if arguments.all:
-        print("\n".join(f"   {line}" for line in refused))
-    kernel = C.recorded_kernel()
+        output.line("\n".join(f"   {line}" for line in refused))
+    kernel = dict(C.recorded_kernel())
+    output.facts["kernel"] = kernel
     if "preconvert_name" in kernel:
-        print(f"\n{kernel['preconvert_name']} converts an operand before it")
-    print(f"\nchosen kernel ({'FP16' if calls.product == 'fp16' else 'BF16'} output):\n{kernel['text']}")
+        output.line(f"\n{kernel['preconvert_name']} converts an operand before it")
+    output.line(f"\nchosen kernel ({'FP16' if calls.product == 'fp16' else 'BF16'} output):\n{kernel['text']}")
     return 0
 
 
-def precompile(arguments: argparse.Namespace) -> int:
+def precompile(arguments: argparse.Namespace, output: Output) -> int:
     """Compile every kernel that M = 1 ... --max-m can need for the given weights, or for a model's."""
     if bool(arguments.weight) == (arguments.model is not None):
         raise ValueError("precompile wants shapes of weights (7168x2048 ...), or --model config.json")
-    kernels = kernels_of_model(arguments) if arguments.model else kernels_of_weights(arguments)
+    kernels = (kernels_of_model if arguments.model else kernels_of_weights)(arguments, output)
     recording = jit.Recording(arguments.target, kernels)
+    output.facts |= {"target": arguments.target, "kernels": [kernel.name for kernel in kernels]}
     if arguments.dry_run:
-        print("\n".join(f"  {kernel.name}" for kernel in kernels))
+        output.line("\n".join(f"  {kernel.name}" for kernel in kernels))
         return 0
-    return compile_and_tell(recording, output_for(arguments.newer_gpu))
+    return compile_and_tell(recording, output, output_for(arguments.newer_gpu))
 
 
-def kernels_of_model(arguments: argparse.Namespace) -> list[jit.RecordedKernel]:
+def kernels_of_model(arguments: argparse.Namespace, output: Output) -> list[jit.RecordedKernel]:
     weights = _models.weights_of_model(
         arguments.model,
         tensor_parallel=arguments.tensor_parallel,
@@ -117,17 +121,22 @@ def kernels_of_model(arguments: argparse.Namespace) -> list[jit.RecordedKernel]:
     limits = (arguments.max_m, arguments.max_masked_m)
     found = _models.kernels_of_model(weights, *limits, target, sms_of(arguments), progress=True)
     kernels = [kernel for _, some in found for kernel in some]
+    weights_found = output.facts["weights"] = []
     for each, some in found:
+        called = {"product": each.calls.product, "grouping": each.calls.grouping, "experts": each.calls.experts}
+        names = [kernel.name for kernel in some]
+        weights_found.append({"name": each.name, "n": each.n, "k": each.k, **called, "kernels": names})
         experts = f", {each.calls.experts} {each.calls.grouping}" if each.calls.grouping != "dense" else ""
-        print(f"{each.name:28s} {each.n:6d} x {each.k:6d} {each.calls.product}{experts}: {len(some)} kernels")
+        output.line(f"{each.name:28s} {each.n:6d} x {each.k:6d} {each.calls.product}{experts}: {len(some)} kernels")
     if indexer := _models.indexer_kernels(arguments.model, target):
-        print(f"{'index logits':28s} {len(indexer)} kernels")
+        output.facts["index_logits"] = [kernel.name for kernel in indexer]
+        output.line(f"{'index logits':28s} {len(indexer)} kernels")
     kernels = list(dict.fromkeys([*kernels, *indexer]))
-    print(f"{arguments.model}: {len(kernels)} kernels for {target}")
+    output.line(f"{arguments.model}: {len(kernels)} kernels for {target}")
     return kernels
 
 
-def kernels_of_weights(arguments: argparse.Namespace) -> list[jit.RecordedKernel]:
+def kernels_of_weights(arguments: argparse.Namespace, output: Output) -> list[jit.RecordedKernel]:
     kernels = kernels_of(
         calls_of(arguments),
         arguments.weight,
@@ -136,24 +145,31 @@ def kernels_of_weights(arguments: argparse.Namespace) -> list[jit.RecordedKernel
         sms_of(arguments),
         layouts=arguments.layouts,
     )
-    print(f"{len(arguments.weight)} weights, M up to {arguments.max_m}: {len(kernels)} kernels for {arguments.target}")
+    count = f"{len(kernels)} kernels for {arguments.target}"
+    output.line(f"{len(arguments.weight)} weights, M up to {arguments.max_m}: {count}")
     return kernels
 
 
-def compile_and_tell(recording: jit.Recording, output: str = "cubin") -> int:
+def compile_and_tell(recording: jit.Recording, output: Output, image: str = "cubin") -> int:
     """Compile kernels, and say what became of them. 0 where all of them are in the cache for other processes."""
     before = jit.statistics()
-    results = jit.compile_recorded(recording, output=output, progress=True)
+    results = jit.compile_recorded(recording, output=image, progress=True)
     stored, found = (jit.statistics()[count] - before[count] for count in ("stored", "found_on_disk"))
     errors = [(result.name, result.error) for result in results if result.error is not None]
     for name, error in errors:
-        print(f"failed: {name}: {first_line(error)}")
+        output.line(f"failed: {name}: {first_line(error)}")
     memory_only = len(results) - len(errors) - stored - found
-    say("compiled", stored + memory_only)
-    say("found", f"{found} compiled earlier")
-    say("failed", len(errors))
+    output.facts |= {
+        "compiled": stored + memory_only,
+        "found": found,
+        "failed": [{"name": name, "error": str(error)} for name, error in errors],
+        "not_stored": memory_only,
+    }
+    output.say("compiled", stored + memory_only)
+    output.say("found", f"{found} compiled earlier")
+    output.say("failed", len(errors))
     where = jit.cache_dir() or "there is no cache directory"
-    say("in the cache", f"{stored + found} of {len(results)} ({where})")
+    output.say("in the cache", f"{stored + found} of {len(results)} ({where})")
     if memory_only:
-        say("not stored", f"{memory_only}, which end with this process: the cache cannot be written")
+        output.say("not stored", f"{memory_only}, which end with this process: the cache cannot be written")
     return 1 if errors or memory_only else 0
