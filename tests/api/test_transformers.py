@@ -1,0 +1,197 @@
+"""transformers with this library in the place of its DeepGEMM, and without: a tiny Qwen3-MoE in BF16, FP8 and int4."""
+
+from __future__ import annotations
+
+import importlib
+import json
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+import torch
+
+pytest.importorskip("transformers", reason="third_party/requirements-transformers.txt")
+
+import transformers
+from checkpoints import pack_quantized
+from safetensors.torch import load_file, save_file
+from transformers.integrations import deepgemm as kernels
+from transformers.integrations import finegrained_fp8
+
+import deep_gemm
+from deep_gemm import nn, simulator
+from deep_gemm.integrations import transformers as integration
+from deep_gemm.utils import per_block_cast_to_fp8, per_token_cast_to_fp8, quantize_to_int4, quantize_to_mxfp4
+
+TARGETS = ["sm_80", "sm_90a", "sm_100a", "sm_120"]
+IDS = torch.tensor([[1, 5, 9, 60, 33], [7, 7, 2, 14, 21]])
+SIZES = {"vocab_size": 64, "hidden_size": 128, "intermediate_size": 256, "moe_intermediate_size": 128}
+SIZES |= {"num_hidden_layers": 1, "num_attention_heads": 2, "num_key_value_heads": 1, "head_dim": 64}
+SIZES |= {"num_experts": 4, "num_experts_per_tok": 2, "max_position_embeddings": 64}
+
+
+@pytest.fixture(autouse=True)
+def _disabled_again() -> Iterator[None]:
+    yield
+    integration.disable()
+
+
+@pytest.fixture(scope="module")
+def model() -> Any:
+    torch.manual_seed(0)
+    config = transformers.Qwen3MoeConfig(**SIZES, initializer_range=0.1)
+    return transformers.Qwen3MoeForCausalLM(config).bfloat16().eval()
+
+
+@pytest.fixture(scope="module")
+def checkpoint(model: Any, tmp_path_factory: pytest.TempPathFactory) -> Callable[..., Path]:
+    """Writes the model with its projections quantised, as checkpoints have them: experts one by one."""
+    plain = tmp_path_factory.mktemp("plain")
+    model.save_pretrained(plain)
+    tensors = load_file(plain / "model.safetensors")
+    config = json.loads((plain / "config.json").read_text())
+
+    def write(folder: Path, quantised: Callable[[torch.Tensor], dict[str, torch.Tensor]], how: dict[str, Any]) -> Path:
+        found = {}
+        for name, tensor in tensors.items():
+            layer = name.removesuffix(".weight")
+            parts = quantised(tensor.float()) if layer.endswith("_proj") else {"weight": tensor}
+            found |= {f"{layer}.{part}": value.contiguous() for part, value in parts.items()}
+        save_file(found, folder / "model.safetensors", metadata={"format": "pt"})
+        (folder / "config.json").write_text(json.dumps({**config, "quantization_config": how}))
+        return folder
+
+    return write
+
+
+def logits(model: Any, experts: str) -> torch.Tensor:
+    model.set_experts_implementation(experts)
+    with torch.no_grad():
+        result: torch.Tensor = model(IDS).logits.float()
+    return result
+
+
+def distance(found: torch.Tensor, exact: torch.Tensor) -> float:
+    return float((found - exact).norm() / exact.norm())
+
+
+def counted(monkeypatch: pytest.MonkeyPatch, *names: str) -> list[str]:
+    calls: list[str] = []
+    for name in names:
+        function = getattr(deep_gemm, name)
+
+        def call(*arguments: Any, of: Any = function, **keywords: Any) -> None:
+            calls.append(of.__name__)
+            of(*arguments, **keywords)
+
+        monkeypatch.setattr(deep_gemm, name, call)
+    return calls
+
+
+@pytest.mark.sampled(2)
+@pytest.mark.parametrize("target", TARGETS)
+def test_bf16_experts(target: str, model: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    wanted = logits(model, "eager")
+    with pytest.raises(ImportError):  # no kernels from the hub here
+        logits(model, "deepgemm")
+    calls = counted(monkeypatch, "m_grouped_bf16_gemm_nt_contiguous")
+    integration.enable()
+    with simulator.options(target=target):
+        assert distance(logits(model, "deepgemm"), wanted) < 1e-2
+        assert len(calls) == 2
+        with pytest.raises(RuntimeError, match="autograd cannot differentiate it"):
+            model(IDS)
+
+
+def in_torch(x: torch.Tensor, weight: torch.Tensor, scales: torch.Tensor, *_: Any, **__: Any) -> torch.Tensor:
+    """`fp8_linear` without a kernel: the same quantised numbers, multiplied in FP64."""
+    q, s = per_token_cast_to_fp8(x.view(-1, x.shape[-1]), use_ue8m0=False)
+    every = scales.double().repeat_interleave(128, 0).repeat_interleave(128, 1)[: weight.shape[0], : weight.shape[1]]
+    tokens = q.double() * s.double().repeat_interleave(128, 1)[:, : q.shape[1]]
+    return (tokens @ (weight.double() * every).T).to(x.dtype).view(*x.shape[:-1], -1)
+
+
+@pytest.mark.sampled(2)
+@pytest.mark.parametrize("target", TARGETS)
+def test_fp8_checkpoint(
+    target: str, checkpoint: Callable[..., Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its scales are no powers of two: on sm_100a, too, they are multiplied as they are."""
+
+    def blocks(weight: torch.Tensor) -> dict[str, torch.Tensor]:
+        return dict(zip(("weight", "weight_scale_inv"), per_block_cast_to_fp8(weight, use_ue8m0=False), strict=True))
+
+    how = {"quant_method": "fp8", "activation_scheme": "dynamic", "weight_block_size": [128, 128]}
+    checkpoint(tmp_path, blocks, how)
+    calls = counted(monkeypatch, "m_grouped_fp8_fp4_gemm_nt_contiguous", "fp8_fp4_gemm_nt")
+    integration.enable()
+    model = transformers.AutoModelForCausalLM.from_pretrained(tmp_path, dtype=torch.bfloat16).eval()
+    assert model.model.layers[0].mlp.experts.gate_up_proj.dtype == torch.float8_e4m3fn
+    with simulator.options(target=target):
+        found = logits(model, "deepgemm")
+    assert len(calls) == 2 + 4  # of experts and of attention
+    integration.disable()
+    monkeypatch.setattr(finegrained_fp8, "fp8_linear", in_torch)
+    assert distance(found, logits(model, "eager")) < 2e-2
+
+
+def test_int4_checkpoint(checkpoint: Callable[..., Path], tmp_path: Path, model: Any) -> None:
+    def rounded(weight: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        values, scales = quantize_to_int4(weight, 128)
+        return values, scales.bfloat16()
+
+    weights = {"num_bits": 4, "type": "int", "symmetric": True, "strategy": "group", "group_size": 128}
+    how = {"quant_method": "compressed-tensors", "format": "pack-quantized"}
+    how["config_groups"] = {"group_0": {"targets": ["Linear"], "weights": weights}}  # type: ignore[assignment]
+    checkpoint(tmp_path, lambda weight: pack_quantized(*rounded(weight)), how)
+    config = transformers.AutoConfig.from_pretrained(tmp_path)
+    del config.quantization_config
+    served = transformers.AutoModelForCausalLM.from_pretrained(tmp_path, config=config, dtype=torch.bfloat16).eval()
+    report = nn.convert(served, tmp_path)
+    assert set(report.replaced.values()) == {"QuantLinear", "GroupedExperts"}
+    assert len(report.replaced) == 5
+    exact = transformers.Qwen3MoeForCausalLM(model.config).bfloat16().eval()
+    exact.load_state_dict(model.state_dict())
+    with torch.no_grad():
+        for name, weight in exact.named_parameters():
+            if "_proj" in name:
+                values, scales = rounded(weight.flatten(0, -2).float())
+                weight.copy_((values.view(*scales.shape, 128) * scales[..., None].float()).view(weight.shape))
+    assert distance(logits(served, "eager"), logits(exact, "eager")) < 2e-2
+
+
+@pytest.mark.parametrize("target", ["sm_90a", "sm_100a"])
+def test_fp4_weights_of_a_linear_layer(target: str) -> None:
+    """Tokens are such that their casts are exact, whatever shares a scale."""
+    torch.manual_seed(1)
+    x = torch.randint(-8, 9, (3, 256)).bfloat16()
+    x[:, ::32] = 448
+    codes, exponents = quantize_to_mxfp4(torch.randn(64, 256))
+    packed = (codes[:, ::2] | codes[:, 1::2] << 4).view(torch.int8)
+    integration.enable()
+    with simulator.options(target=target):
+        found = kernels.deepgemm_fp8_fp4_linear(x, packed, exponents.view(torch.float8_e8m0fnu))
+    table = torch.tensor([0, 0.5, 1, 1.5, 2, 3, 4, 6])
+    scales = torch.exp2(exponents.double() - 127).repeat_interleave(32, 1)
+    wanted = x.double() @ (torch.cat((table, -table)).double()[codes.long()] * scales).T
+    assert distance(found.double(), wanted) < 4e-3
+
+
+def test_what_is_not_known_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    before = {name: vars(kernels)[name] for name in ("_DEEPGEMM", "is_deepgemm_loadable", "is_sm100")}
+    monkeypatch.setattr(importlib.import_module("transformers"), "__version__", "4.57.6")
+    with pytest.raises(RuntimeError, match=r"transformers must be 5\.17 to 5\.\d\d to be enabled, got 4\.57\.6"):
+        integration.enable()
+    monkeypatch.undo()
+    monkeypatch.setattr(kernels, "DeepGEMM", SimpleNamespace)
+    monkeypatch.delattr(kernels, "_coerce_sf_for_kernel")
+    with pytest.raises(RuntimeError, match="must have _coerce_sf_for_kernel to be enabled"):
+        integration.enable()
+    monkeypatch.undo()
+    integration.enable()
+    integration.enable()
+    assert integration.is_enabled()
+    integration.disable()
+    assert {name: vars(kernels)[name] for name in before} == before
