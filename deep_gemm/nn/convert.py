@@ -10,15 +10,14 @@ from typing import Any
 
 import torch
 
-from ..epilogue import SwiGLU
 from .checkpoint import Checkpoint
 from .experts import GroupedExperts
 from .fp8_linear import FP8Linear
 from .master import FEATURES_STEP
 from .quant_linear import QuantLinear
+from .recognise import gate_of, why_no_linear
 
 _KEYS = {"linear", "experts", "element", "activations", "group_size", "skip"}
-_SILU = ("silu", "swish", "silu_activation")
 _UNSCALED = ("weight", "bias")
 
 
@@ -41,8 +40,10 @@ def convert(
 ) -> Report:
     """Replace `torch.nn.Linear` layers, and experts whose weights are stacks, in `model`, and say what was done.
 
-    Experts are modules with parameters `gate_up_proj` `[G, 2 * inner, hidden]` and `down_proj` `[G, hidden, inner]`,
-    the activation SiLU, called with tokens, ids and weights, as those of transformers 5.
+    Experts are modules with parameters `gate_up_proj` `[G, 2 * inner, hidden]` and `down_proj` `[G, hidden, inner]`
+    called with tokens, ids and weights, as those of transformers 5. What lies between their products (SwiGLU, GeGLU, a
+    limit) is found by calling them with small tensors; those that compute something else are left, as are linear layers
+    with hooks or a forward of their own.
 
     Args:
         model: changed in place.
@@ -87,7 +88,7 @@ def _why_left(
         return f"config says {kind}=False"
     if any(fnmatchcase(name, pattern) for pattern in options.get("skip", ())):
         return "config's skip names it"
-    if kind == "experts" and (why := _why_experts_are_left(module)):
+    if why := _why_experts_are_left(module) if kind == "experts" else why_no_linear(module):
         return why
     if source is not None:
         tensors = {key[len(name) + 1 :] for key in source.below(f"{name}.")}
@@ -107,9 +108,7 @@ def _why_experts_are_left(module: torch.nn.Module) -> str | None:
         return f"gate_up_proj must be {[experts, 2 * inner, hidden]} beside down_proj, got {[*gate_up.shape]}"
     if any(name not in ("gate_up_proj", "down_proj") for name, _ in module.named_parameters()):
         return "it has other parameters, such as biases"
-    act = getattr(module, "act_fn", None)
-    name = getattr(act, "__name__", type(act).__name__).lower()
-    return None if name.removesuffix("activation") in _SILU or name in _SILU else f"its act_fn must be SiLU, got {name}"
+    return gate if isinstance(gate := gate_of(module), str) else None
 
 
 def _made(name: str, module: Any, kind: str, options: Mapping[str, Any], source: Checkpoint | None) -> torch.nn.Module:
@@ -119,10 +118,11 @@ def _made(name: str, module: Any, kind: str, options: Mapping[str, Any], source:
             device = module.weight.device
             return QuantLinear.from_checkpoint(source, name, activations=options.get("activations"), device=device)
         return QuantLinear.from_linear(module, **how) if "element" in how else FP8Linear.from_linear(module)
+    gate: Any = gate_of(module)  # one, by _why_left
     if source is not None:
         place = {"activations": options.get("activations"), "device": module.down_proj.device}
-        return GroupedExperts.from_checkpoint(source, name, gate=SwiGLU(), **place)
+        return GroupedExperts.from_checkpoint(source, name, gate=gate, **place)
     experts, hidden, inner = module.down_proj.shape
-    made = GroupedExperts(experts, hidden, inner, device="meta", dtype=module.down_proj.dtype)
+    made = GroupedExperts(experts, hidden, inner, gate=gate, device="meta", dtype=module.down_proj.dtype)
     made.gate_up.weight, made.down.weight = module.gate_up_proj, module.down_proj
     return made.quantized(**how) if "element" in how else made

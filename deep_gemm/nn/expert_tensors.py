@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from typing import Any
 
 import torch
@@ -12,6 +12,7 @@ from .checkpoint import Checkpoint
 Parts = list[tuple[str, dict[str, Any]]]
 # Of a projection `gate_up_proj`: its tensors as `weights_from_checkpoint` calls them, and behind what they stand.
 _OF_ALL = {"_blocks": "blocks", "_scales": "scales"}
+_BIAS = "bias"
 
 
 def read_experts(
@@ -21,8 +22,12 @@ def read_experts(
     device: torch.device | str,
     rank: int,
     size: int,
+    layout: str,
 ) -> Parts:
-    """Of gate_up and of down: a name, and tensors of this process's experts: stacks, or lists of experts'."""
+    """Of gate_up and of down: a name, and tensors of this process's experts: stacks, or lists of experts'.
+
+    layout: of gate_up's rows, where both are one tensor.
+    """
     numbers = sorted(
         {int(part) for key in checkpoint.below(f"{name}.") if (part := key[len(name) + 1 :].split(".")[0]).isdigit()}
     )
@@ -33,9 +38,13 @@ def read_experts(
     share = len(numbers) // size
     own = numbers[rank * share : (rank + 1) * share]
     gate, up, down = projections
+    if layout != "halves":
+        raise ValueError(f"gate's layout must be 'halves' where gates and ups are apart in {name}, got {layout!r}")
 
     def read(projection: str) -> list[dict[str, torch.Tensor]]:
         layers = [checkpoint.layer(f"{name}.{number}.{projection}") for number in own]
+        for number, layer in zip(own, layers, strict=True):
+            _require_no_bias(f"{name}.{number}.{projection}", layer)
         return [{key: tensor.to(device) for key, tensor in layer.items()} for layer in layers]
 
     gates, ups = read(gate), read(up)
@@ -54,16 +63,19 @@ _ALONG_N: dict[str, Callable[[torch.Tensor], int | None]] = {
     "scales": lambda _: 1,
     "g_idx": lambda _: None,
 }
+_OF_K = ("weight_g_idx",)
 
 
 def _joined(name: str, gate: dict[str, torch.Tensor], up: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:
     """Gates before ups. Of GPTQ and AWQ N is the last dimension, of all others the first."""
     if gate.keys() != up.keys():
         raise ValueError(f"{name} must have the same tensors of gates and ups, got {sorted(gate)} and {sorted(up)}")
-    last = "qweight" in gate
+    last = "qweight" in gate and "s1_scales" not in gate  # QoQ names its codes so too
     found = {}
     for key, tensor in gate.items():
-        along = _ALONG_N[key](tensor) if last and key in _ALONG_N else None if tensor.numel() == 1 else 0
+        along = (
+            _ALONG_N[key](tensor) if last and key in _ALONG_N else None if tensor.numel() == 1 or key in _OF_K else 0
+        )
         if key == "weight_shape":
             found[key] = torch.stack([tensor[0] + up[key][0], tensor[1]])
         elif along is None:
@@ -88,8 +100,17 @@ def _of_all(
     found = {}
     for key, tensor in checkpoint.read(checkpoint.below(prefix)).items():
         part = key[len(prefix) :]
+        part = _OF_ALL.get(part, part.lstrip("._"))
+        if tensor.dim() == 0 or tensor.shape[0] % size:
+            raise ValueError(f"{key} must have a number of experts that {size} processes divide, got {[*tensor.shape]}")
         share = tensor.shape[0] // size
-        found[_OF_ALL.get(part, part.removeprefix("."))] = tensor[rank * share : (rank + 1) * share].to(device)
+        found[part] = tensor[rank * share : (rank + 1) * share].to(device)
     if not found:
         raise ValueError(f"checkpoint must have experts {name}.0... or {prefix}..., got none")
+    _require_no_bias(prefix, found)
     return prefix, found
+
+
+def _require_no_bias(name: str, tensors: Collection[str]) -> None:
+    if _BIAS in tensors:
+        raise NotImplementedError(f"{name} must have no bias, which experts here do not add yet, got one")

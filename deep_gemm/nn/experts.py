@@ -149,7 +149,8 @@ class GroupedExperts(torch.nn.Module):
         keys = checkpoint.quantization if config is None else config
         if keys is None:
             raise ValueError(f"config must be the checkpoint's quantization_config, which it lacks, to read {name!r}")
-        parts = read_experts(checkpoint, name, projections, device, _rank(group), _size(group))
+        layout = "halves" if gate is None else gate.layout
+        parts = read_experts(checkpoint, name, projections, device, _rank(group), _size(group), layout)
         packed = [stored_weights(tensors, keys, activations, part) for part, tensors in parts]
         return cls.from_weights(*packed, gate=gate, group=group, masked_up_to=masked_up_to)
 

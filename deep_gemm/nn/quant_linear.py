@@ -12,6 +12,7 @@ from .._gemm import gemm
 from ..quantize import fp8_blocks
 from ..utils import quantize_to_int4, quantize_to_mxfp4
 from ..weights import PackedWeights, pack_weights, weights_from_checkpoint
+from ..weights.checkpoint import fp8_blocks_from_checkpoint
 from .checkpoint import Checkpoint, format_of
 from .numbers import Scaled, as_autocast_has_it, scale_form
 from .stored import StoredWeights
@@ -126,25 +127,9 @@ def stored_weights(
 ) -> PackedWeights | Scaled:
     """Of a layer's tensors, by its checkpoint's config."""
     form = format_of(config)
-    if form == "fp8-block" and activations in (None, "fp8"):
-        return _fp8_blocks_of(tensors, config, name)
-    kind = activations or ("int8" if form == "qoq" else "fp8" if form == "w4afp8" else "bf16")
+    how: dict[str, Any] = {"config": config, "prefix": f"{name}."}
     named = {f"{name}.{part}": tensor for part, tensor in tensors.items()}
-    return weights_from_checkpoint(form, named, activations=kind, config=config, prefix=f"{name}.")
-
-
-def _fp8_blocks_of(tensors: Mapping[str, Any], config: Mapping[str, Any], name: str) -> Scaled:
-    block = config.get("weight_block_size")
-    if block is not None and [*block] != [128, 128]:
-        raise NotImplementedError(f"weight_block_size must be [128, 128] beside 'fp8' activations, got {block}")
-    scales = tensors.get("weight_scale_inv", tensors.get("weight_scale"))
-    if "weight" not in tensors or scales is None:
-        raise ValueError(f"{name} must have weight and weight_scale_inv, got {sorted(tensors)}")
-    return _stacked(tensors["weight"]), _stacked(scales).float()
-
-
-def _stacked(tensors: Any) -> torch.Tensor:
-    if isinstance(tensors, torch.Tensor):
-        return tensors
-    as_bytes = [tensor.view(torch.uint8) if tensor.element_size() == 1 else tensor for tensor in tensors]
-    return torch.stack(as_bytes).view(tensors[0].dtype)
+    if form == "fp8-block" and activations in (None, "fp8"):
+        return fp8_blocks_from_checkpoint(named, **how)
+    kind = activations or ("int8" if form == "qoq" else "fp8" if form == "w4afp8" else "bf16")
+    return weights_from_checkpoint(form, named, activations=kind, **how)

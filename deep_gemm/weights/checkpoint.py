@@ -8,10 +8,13 @@ from typing import Any
 import torch
 
 from .formats import FORMATS, Config, Format, Layer, Read
+from .formats.fp8_blocks import stored_blocks
 from .matrix import Tensors
 from .pack import pack_matrices
 from .packed import PackedWeights
 from .packings import packing_of
+
+_ACTIVATIONS_SCALE = "pre_quant_scale"
 
 
 def weights_from_checkpoint(
@@ -27,9 +30,9 @@ def weights_from_checkpoint(
     What is served, with the names of its tensors after `prefix`:
 
     - 'compressed-tensors', pack-quantized: `weight_packed`, `weight_scale`, and where they are there `weight_shape`,
-      `weight_zero_point` and `weight_g_idx`; int-quantized, with 4 bits in each int8: `weight`, `weight_scale` and
-      `weight_zero_point`. Either becomes 'int4'.
-    - 'gptq': `qweight`, `qzeros`, `scales`, and `g_idx` where it is there. It becomes 'uint4'.
+      `weight_zero_point` and `weight_g_idx`; int-quantized, with 4 or 8 bits in each int8: `weight`, `weight_scale`
+      and `weight_zero_point`. Either becomes 'int4', or of 8 bits 'int8'.
+    - 'gptq': `qweight`, `qzeros`, `scales`, and `g_idx` where it is there. It becomes 'uint4', or of 8 bits 'uint8'.
     - 'awq': `qweight`, `qzeros`, `scales`. It becomes 'uint4'.
     - 'w4afp8': `weight`, `weight_scale_inv`. It becomes 'int4'.
     - 'qoq', as QServe stores it: `qweight`, `s1_scales`, and of groups `s2_scales` and `s2_zeros`, of channels
@@ -40,8 +43,8 @@ def weights_from_checkpoint(
     - 'fp8-block': `weight`, `weight_scale_inv`. It becomes 'e4m3', for 'bf16' activations.
 
     Tensors and config are compared, and nothing is cut, repeated or guessed: what contradicts is refused by name
-    (docs/low_precision.md, "From a checkpoint", says which keys decide). 8 bits of 'compressed-tensors' are known, and
-    refused as they have no kernel yet.
+    (docs/low_precision.md, "From a checkpoint", says which keys decide). Weights beside which activations must be
+    scaled (`pre_quant_scale`) or transformed (config's `transform_config`) first are refused.
 
     Args:
         format: one of these names.
@@ -77,13 +80,49 @@ def read_checkpoint(
     """What each matrix is, without its codes, which are read when it is packed."""
     if format not in FORMATS:
         raise ValueError(f"format must be one of {', '.join(FORMATS)}, got {format!r}")
-    form, named, keys = FORMATS[format], _unprefixed(tensors, prefix), Config(config)
-    experts = _experts(form, named, prefix) if _is_stack(form, named) else [named]
-    reads = [form.read(Layer(format, prefix, expert), keys) for expert in experts]
+    keys = Config(config)
+    reads = [FORMATS[format].read(layer, keys) for layer in _layers(format, tensors, keys, prefix)]
     if len({(read.element, read.group_size) for read in reads}) > 1:
         sizes = ", ".join(str(read.group_size) for read in reads)
         raise ValueError(f"scales of a stack must be those of groups of one size, got groups of {sizes}")
     return reads
+
+
+def fp8_blocks_from_checkpoint(
+    tensors: Mapping[str, Tensors], *, config: Mapping[str, Any] | None = None, prefix: str = ""
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """A layer of 'fp8-block' as it is stored: E4M3 `[.., N, K]` and the FP32 scales of its blocks of 128 x 128."""
+    keys, stacked = Config(config), _is_stack(FORMATS["fp8-block"], _unprefixed(tensors, prefix))
+    parts = [stored_blocks(layer, keys) for layer in _layers("fp8-block", tensors, keys, prefix)]
+    if (block := parts[0][2]) != (128, 128):
+        raise NotImplementedError(f"config's weight_block_size must be [128, 128] beside FP8 activations, got {block}")
+    values = [values.view(torch.uint8) for values, _, _ in parts]
+    exponents = torch.float8_e8m0fnu
+    scales = [(s.view(exponents) if s.dtype == torch.uint8 else s).float() for _, s, _ in parts]
+    data, blocks = (torch.stack(values), torch.stack(scales)) if stacked else (values[0], scales[0])
+    return data.view(torch.float8_e4m3fn), blocks
+
+
+def _layers(format: str, tensors: Mapping[str, Tensors], config: Config, prefix: str) -> list[Layer]:
+    """Of one matrix, or of each of a stack."""
+    form, named = FORMATS[format], _unprefixed(tensors, prefix)
+    _require_plain_activations(named, config, prefix)
+    experts = _experts(form, named, prefix) if _is_stack(form, named) else [named]
+    return [Layer(format, prefix, expert) for expert in experts]
+
+
+def _require_plain_activations(named: Mapping[str, Any], config: Config, prefix: str) -> None:
+    """Some weights are right only beside activations that are scaled or rotated first."""
+    if _ACTIVATIONS_SCALE in named:
+        raise NotImplementedError(
+            f"{prefix}{_ACTIVATIONS_SCALE} must not be there: these weights want activations multiplied by it, which "
+            "is not served yet"
+        )
+    if transforms := config.get("transform_config"):
+        raise NotImplementedError(
+            "config's transform_config must be empty: such weights want activations transformed first, which is not "
+            f"served yet, got {transforms!r}"
+        )
 
 
 def _unprefixed(tensors: Mapping[str, Tensors], prefix: str) -> dict[str, Any]:

@@ -8,7 +8,9 @@ import pytest
 import torch
 
 from deep_gemm import nn
-from deep_gemm.utils import pack_int4, quantize_to_int4
+from deep_gemm.epilogue import GeGLU, SwiGLU
+from deep_gemm.nn.recognise import gate_of
+from deep_gemm.utils import pack_int4, per_block_cast_to_fp8, quantize_to_int4
 
 
 class Experts(torch.nn.Module):
@@ -72,7 +74,7 @@ def test_few_bits_and_what_is_skipped() -> None:
         assert distance(model(x), wanted(x)) < 0.1
     other = Model()
     other.experts.act_fn = torch.nn.ReLU()
-    assert "act_fn must be SiLU, got relu" in str(nn.convert(other))
+    assert "experts: left, tried with small tensors it is no SwiGLU or GeGLU" in str(nn.convert(other))
     with pytest.raises(ValueError, match="config must have only"):
         nn.convert(model, config={"elements": "int4"})
 
@@ -103,3 +105,97 @@ def test_a_checkpoint_by_its_own_config(tmp_path) -> None:
     x = torch.randn(12, 128)
     with torch.no_grad():
         assert torch.equal(model(x), wanted(x))
+
+
+def a_limit(gate: torch.Tensor, up: torch.Tensor) -> torch.Tensor:
+    return torch.nn.functional.silu(gate.clamp(max=7.0)) * up.clamp(-7.0, 7.0)
+
+
+def of_gpt_oss(gate: torch.Tensor, up: torch.Tensor) -> torch.Tensor:
+    gate, up = gate.clamp(max=7.0), up.clamp(-7.0, 7.0)
+    return gate * torch.sigmoid(1.702 * gate) * (up + 1)
+
+
+GATES = {
+    "silu": (SwiGLU(), lambda gate, up: torch.nn.functional.silu(gate) * up),
+    "gelu": (GeGLU(approximate="none"), lambda gate, up: torch.nn.functional.gelu(gate) * up),
+    "limit": (SwiGLU(limit=7.0), a_limit),
+    "gpt-oss": (SwiGLU(7.0, 1.702, 1.0), of_gpt_oss),
+    "ups first": (None, lambda gate, up: torch.nn.functional.silu(up) * gate),
+    "no weight": (None, lambda gate, up: torch.nn.functional.silu(gate) * up * 1.01),
+}
+
+
+class Gated(torch.nn.Module):
+    def __init__(self, kind: str, layout: str) -> None:
+        super().__init__()
+        self.gate, self.layout = GATES[kind][1], layout
+        self.gate_up_proj = torch.nn.Parameter(torch.empty(3, 256, 128, device="meta"))
+        self.down_proj = torch.nn.Parameter(torch.empty(3, 128, 128, device="meta"))
+
+    def forward(self, x: torch.Tensor, ids: torch.Tensor, weights: torch.Tensor) -> torch.Tensor:
+        both = torch.einsum("th,tsnh->tsn", x, self.gate_up_proj[ids])
+        gate, up = both.chunk(2, -1) if self.layout == "halves" else (both[..., ::2], both[..., 1::2])
+        return torch.einsum("tsi,tshi,ts->th", self.gate(gate, up), self.down_proj[ids], weights)
+
+
+@pytest.mark.parametrize("layout", ["halves", "interleaved"])
+@pytest.mark.parametrize("kind", GATES)
+def test_what_experts_compute_is_found_by_trying(kind, layout) -> None:
+    found, wanted = gate_of(Gated(kind, layout)), GATES[kind][0]
+    if wanted is None:
+        assert isinstance(found, str)
+    else:
+        assert not isinstance(found, str)
+        assert (found.record[0], *found.record[2:]) == (wanted.record[0], *wanted.record[2:])
+        assert found.layout == layout
+
+
+def test_linear_layers_that_are_more_than_that_are_left() -> None:
+    class Doubled(torch.nn.Linear):
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return 2 * super().forward(x)
+
+    model = torch.nn.ModuleDict({"doubled": Doubled(16, 16), "hooked": torch.nn.Linear(16, 16)})
+    model["normed"] = torch.nn.utils.parametrizations.weight_norm(torch.nn.Linear(16, 16))
+    model["hooked"].register_forward_hook(lambda _module, _inputs, y: y + 1)
+    report = nn.convert(model)
+    assert report.replaced == {}
+    assert report.left == {
+        "doubled": "Doubled has a forward of its own",
+        "hooked": "it has hooks, which its successor would not",
+        "normed": "its parameters are parametrised",
+    }
+
+
+def test_fp8_checkpoints_in_blocks_are_read_as_their_config_says() -> None:
+    q, s = per_block_cast_to_fp8(torch.randn(256, 128), use_ue8m0=True)
+    exponents = (s.view(torch.int32) >> 23).to(torch.uint8)
+    config = {"quant_method": "fp8", "weight_block_size": [128, 128]}
+
+    def weights(tensors: dict[str, torch.Tensor], **more: object) -> torch.Tensor:
+        named = {f"down.{name}": tensor for name, tensor in tensors.items()}
+        made = nn.QuantLinear.from_checkpoint(named, "down", config={**config, **more})
+        data, scales = made.weights
+        assert torch.equal(data.view(torch.uint8), q.view(torch.uint8))
+        return scales
+
+    assert torch.equal(weights({"weight": q, "weight_scale_inv": s}), s)
+    assert torch.equal(weights({"weight": q, "weight_scale_inv": exponents}, scale_fmt="ue8m0"), s)
+    with pytest.raises(TypeError, match=r"weight_scale_inv must be torch\.float32"):
+        weights({"weight": q, "weight_scale_inv": exponents})
+    with pytest.raises(ValueError, match="weight_scale_inv must be finite"):
+        weights({"weight": q, "weight_scale_inv": s.clone().fill_(float("nan"))})
+    with pytest.raises(NotImplementedError, match=r"weight_block_size must be \[128, 128\] .* got \(64, 128\)"):
+        weights({"weight": q, "weight_scale_inv": s.repeat_interleave(2, 0)}, weight_block_size=[64, 128])
+    with pytest.raises(NotImplementedError, match="pre_quant_scale must not be there"):
+        weights({"weight": q, "weight_scale_inv": s, "pre_quant_scale": torch.ones(128)})
+    with pytest.raises(NotImplementedError, match="transform_config must be empty"):
+        weights({"weight": q, "weight_scale_inv": s}, transform_config={"config_groups": {"u": {}}})
+
+
+def test_experts_of_a_checkpoint_with_biases_are_refused() -> None:
+    tensors = {f"mlp.{part}": torch.zeros(2, 32, 8, 16, dtype=torch.uint8) for part in ("gate_up_proj_blocks",)}
+    tensors |= {"mlp.gate_up_proj_scales": torch.zeros(2, 32, 8).byte(), "mlp.gate_up_proj_bias": torch.zeros(2, 32)}
+    with pytest.raises(NotImplementedError, match=r"mlp\.gate_up_proj must have no bias"):
+        nn.GroupedExperts.from_checkpoint(tensors, "mlp", config={"quant_method": "mxfp4"})

@@ -17,7 +17,8 @@ _METHODS = ("fp8", "compressed-tensors", "deepseek_fp8", "mxfp8")
 _E4M3 = (torch.float8_e4m3fn,)
 
 
-def _read(layer: Layer, config: Config) -> Read:
+def stored_blocks(layer: Layer, config: Config) -> tuple[torch.Tensor, torch.Tensor, tuple[int, int]]:
+    """`[N, K]`, scales `[blocks of N, blocks of K]` as they are stored, and the rows and K of a block."""
     config.choice("quant_method", _METHODS)
     config.choice("fmt", ("e4m3",))
     rows, columns = _block(config)
@@ -32,6 +33,12 @@ def _read(layer: Layer, config: Config) -> Read:
         f"one for each block of {[rows, columns]} of {[n, k]}",
         dtypes=FLOATS + exponents,
     )
+    return values, blocks, (rows, columns)
+
+
+def _read(layer: Layer, config: Config) -> Read:
+    values, blocks, (rows, columns) = stored_blocks(layer, config)
+    n, k = values.shape
     return Read(Matrix(n, k, rows_of(values), _of_rows(blocks, rows, n)), "e4m3", columns)
 
 

@@ -1,0 +1,76 @@
+"""Which modules compute what the layers of this package do: asked of the modules themselves, never of their names."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import torch
+from torch.func import functional_call
+from torch.nn.utils.parametrize import is_parametrized
+
+from .._gates import gated_product
+from ..epilogue import GeGLU, SwiGLU
+from .gates import Gated
+
+_HIDDEN, _INNER, _TOKENS, _CHOICES = 32, 16, 6, 2
+_LARGEST = 1000.0  # about so far from 0 is what comes before the gate: past every limit that models have
+_TOLERANCE = 2e-5  # of FP32; the two GELUs are 1e-4 apart
+
+
+def why_no_linear(module: torch.nn.Module) -> str | None:
+    """Why a `torch.nn.Linear`, or a class made of it, is more than its weight and bias."""
+    if type(module).forward is not torch.nn.Linear.forward:
+        return f"{type(module).__name__} has a forward of its own"
+    if is_parametrized(module):
+        return "its parameters are parametrised"
+    return _why_hooked(module)
+
+
+def _why_hooked(module: torch.nn.Module) -> str | None:
+    hooks = ("_forward_hooks", "_forward_pre_hooks", "_backward_hooks", "_backward_pre_hooks")
+    return "it has hooks, which its successor would not" if any(getattr(module, name) for name in hooks) else None
+
+
+def gate_of(module: torch.nn.Module) -> Gated | str:
+    """The gate between the products of experts that have `gate_up_proj` `[G, 2 * inner, hidden]` and `down_proj`.
+
+    The module is called with small tensors in the place of its parameters. Or why it is none of these.
+    """
+    if why := _why_hooked(module):
+        return why
+    drawn = torch.Generator().manual_seed(0)
+    experts = int(module.get_parameter("down_proj").shape[0])
+    gate_up = torch.randn(experts, 2 * _INNER, _HIDDEN, generator=drawn) / _HIDDEN**0.5
+    down = torch.randn(experts, _HIDDEN, _INNER, generator=drawn) / _INNER**0.5
+    x, weights = (torch.randn(_TOKENS, columns, generator=drawn) for columns in (_HIDDEN, _CHOICES))
+    x *= _LARGEST ** torch.linspace(0, 1, _TOKENS).unsqueeze(1)
+    ids = torch.stack([torch.randperm(experts, generator=drawn)[:_CHOICES] for _ in range(_TOKENS)])
+    weights = weights[:, : ids.shape[1]].abs()
+    trains = module.training
+    module.eval()
+    try:
+        with torch.no_grad():
+            found = functional_call(module, {"gate_up_proj": gate_up, "down_proj": down}, (x, ids, weights))
+    except Exception as error:  # of code that nobody here knows
+        return f"it cannot be tried with small tensors: {type(error).__name__}: {error}"
+    finally:
+        module.train(trains)
+    if not isinstance(found, torch.Tensor) or found.shape != x.shape:
+        return "it must return a tensor of its input's shape"
+    both = torch.einsum("th,tsnh->tsn", x, gate_up[ids])
+    for gate in _gates(module):
+        each = torch.einsum("tsi,tshi->tsh", gated_product(both, gate.record), down[ids])
+        wanted = (each * weights.unsqueeze(-1)).sum(1)
+        if bool(((found - wanted).norm(dim=1) <= _TOLERANCE * wanted.norm(dim=1)).all()):
+            return gate
+    return "tried with small tensors it is no SwiGLU or GeGLU between its products"
+
+
+def _gates(module: torch.nn.Module) -> Iterator[Gated]:
+    """What models have; numbers are those that the module keeps."""
+    kept = [value for value in vars(module).values() if isinstance(value, (int, float)) and value > 0]
+    limits = [None, *dict.fromkeys([7.0, 10.0, *(float(value) for value in kept)])]
+    for layout in ("halves", "interleaved"):
+        yield from (SwiGLU(limit=limit, layout=layout) for limit in limits)
+        yield from (SwiGLU(limit=limit, alpha=1.702, up_shift=1.0, layout=layout) for limit in limits)
+        yield from (GeGLU(layout, approximate) for approximate in ("tanh", "none"))
