@@ -30,6 +30,7 @@ class ModelWeight:
     k: int
     calls: Calls
     rows_a_token: int = 1  # of contiguous experts: each token goes to several
+    model_experts: int = 1  # on all GPUs
 
 
 def read_config(config: str | Path | Fields) -> dict[str, Any]:
@@ -187,7 +188,9 @@ def weights_of_model(
         top_k = fields.get("num_experts_per_tok") or 1
         for grouping in groupings:
             calls = Calls(**of_experts, grouping=grouping, experts=a_gpu)
-            found += [ModelWeight(f"experts' {name}", n, k, calls, top_k) for name, n, k in _mlp("", hidden, share)]
+            found += [
+                ModelWeight(f"experts' {name}", n, k, calls, top_k, experts) for name, n, k in _mlp("", hidden, share)
+            ]
     return found
 
 

@@ -40,6 +40,7 @@ _GROUP_SIZES = {
 _TAKE_STEPS = ("fp8", "bf16", "fp16", "fp4", "fp8_fp4")
 _FP4_GROUPS = (32, 16)  # MXFP4, NVFP4
 PRODUCTS = (*_OPERANDS, *_WEIGHTS)
+PACKED = (*_WEIGHTS,)
 GROUPINGS = ("dense", "contiguous", "psum", "masked")
 OUTPUTS = ("bf16", "fp16", "fp32")
 BIASES = ("bf16", "fp32")

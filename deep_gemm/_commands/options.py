@@ -44,6 +44,18 @@ def add_product(parser: argparse.ArgumentParser) -> None:
             name, action="store_const", const=product, dest="product", help=f"{kinds} instead of FP8 operands"
         )
     parser.set_defaults(product=PRODUCTS[0])
+    add_packing(parser)
+    parser.add_argument("--token-scales", action="store_true", help="FP8 activations have one scale a token, or one")
+    parser.add_argument("--minus-eight", action="store_true", help="int4 weights for FP8 hold -8")
+    parser.add_argument(
+        "--far-exponents", action="store_true", help="FP4 weights do not fold exponents, or are pairs of the public API"
+    )
+    parser.add_argument("--grouping", choices=list(GROUPINGS), default="dense", help="which function of experts")
+    parser.add_argument("--experts", type=extent, default=1, help="how many experts a call has")
+    parser.add_argument("--expected-m", type=extent, help="hint of calls with experts (precompile: of psum)")
+
+
+def add_packing(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--group-size",
         type=group_size,
@@ -51,15 +63,7 @@ def add_product(parser: argparse.ArgumentParser) -> None:
         help="of K that share a scale of 4-bit weights, or 'channel': 128 of int4 for FP8, channel for INT8 and int4, "
         "32 of FP4; of FP4 operands 32 (MXFP4) or 16 (NVFP4)",
     )
-    parser.add_argument("--token-scales", action="store_true", help="FP8 activations have one scale a token, or one")
-    parser.add_argument("--minus-eight", action="store_true", help="int4 weights for FP8 hold -8")
     parser.add_argument("--zero-points", action="store_true", help="int4 weights have zero points")
-    parser.add_argument(
-        "--far-exponents", action="store_true", help="FP4 weights do not fold exponents, or are pairs of the public API"
-    )
-    parser.add_argument("--grouping", choices=list(GROUPINGS), default="dense", help="which function of experts")
-    parser.add_argument("--experts", type=extent, default=1, help="how many experts a call has")
-    parser.add_argument("--expected-m", type=extent, help="hint of calls with experts (precompile: of psum)")
 
 
 def add_target(parser: argparse.ArgumentParser) -> None:

@@ -10,6 +10,7 @@ from deep_gemm import __version__
 
 from .._precompile import BIASES
 from .._targets import GPUS
+from .bench import add_arguments as add_bench_arguments
 from .bench import bench
 from .cache import cache
 from .demo import SIMULATOR_SHAPE, demo, simulate
@@ -17,7 +18,7 @@ from .doctor import doctor
 from .kernels import explain, precompile
 from .logits import add_arguments as add_logits_arguments
 from .logits import logits
-from .options import add_product, add_scales, add_target, amount, extent, weight
+from .options import add_packing, add_product, add_scales, add_target, amount, extent, weight
 from .output import Output
 
 Run = Callable[[argparse.Namespace, Output], int]
@@ -125,7 +126,10 @@ def parse_arguments(description: str | None) -> argparse.Namespace:
     pruned = action("prune", help="delete the oldest kernels")
     pruned.add_argument("--max-mb", type=amount, help="until no more than this is left")
     pruned.add_argument("--older-than", type=amount, metavar="DAYS", help="those compiled longer ago than this")
-    command("bench", bench, "time of one shape on the GPU")
+    benched = command("bench", bench, "time of any function, shapes or a model's products", shape=False)
+    add_bench_arguments(benched)
+    add_target(benched)
+    add_packing(benched)
     simulated = command(
         "simulate", simulate, "one GEMM on the simulator: result, hazards, statistics", default=SIMULATOR_SHAPE
     )
