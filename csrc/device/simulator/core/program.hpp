@@ -39,6 +39,7 @@ enum class Gather : uint8_t { none, warp, members };
 /// Operands beyond the fixed few: vectors, descriptors, and whatever a group of instructions needs.
 struct Extra {
     std::vector<Operand> d, a, b, c;
+    std::vector<Operand> scales;  // of mma.sync: register, byte and thread for A, and for B
     int values[12] = {};
     std::vector<uint32_t> targets;
     std::string text;

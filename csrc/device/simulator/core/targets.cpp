@@ -37,6 +37,7 @@ constexpr const char* kFp8 = "E4M3 and E5M2";
 constexpr const char* kBf16Sums = "sums and products of BF16 except fma";
 constexpr const char* kVectors = "atomics on vectors";
 constexpr const char* kMixed = "FP32 sums of 16-bit operands";
+constexpr const char* kKinds = "mma.sync of a kind, with elements of 4 and 6 bits and block scales";
 constexpr const char* kFourRows = "copies of four rows";
 
 constexpr Feature kFeatures[] = {
@@ -64,6 +65,9 @@ constexpr Feature kFeatures[] = {
     {"", {"shared::cluster"}, 90, kNewest, false, kClusters},
     {"", {"cluster"}, 90, kNewest, false, kClusters},
     {"mma", {"e4m3"}, 89, kNewest, false, kFp8},
+    {"ldmatrix", {"m8n16"}, 100, kNewest, true, "ldmatrix of 4- and 6-bit elements"},
+    {"mma", {"kind::f8f6f4"}, 120, kNewest, true, kKinds},
+    {"mma", {"block_scale"}, 120, kNewest, true, kKinds},
     {"mma", {"e5m2"}, 89, kNewest, false, kFp8},
     {"cvt", {"e4m3x2"}, 89, kNewest, false, kFp8},
     {"cvt", {"e5m2x2"}, 89, kNewest, false, kFp8},

@@ -9,17 +9,15 @@ namespace deep_gemm::simulator {
 
 Type parse_type(std::string_view modifier) {
     static const std::unordered_map<std::string_view, Type> kTypes = {
-        {"pred", Type::pred},     {"b8", Type::b8},         {"b16", Type::b16},
-        {"b32", Type::b32},       {"b64", Type::b64},       {"b128", Type::b128},
-        {"u8", Type::u8},         {"u16", Type::u16},       {"u32", Type::u32},
-        {"u64", Type::u64},       {"s8", Type::s8},         {"s16", Type::s16},
-        {"s32", Type::s32},       {"s64", Type::s64},       {"f16", Type::f16},
-        {"bf16", Type::bf16},     {"f32", Type::f32},       {"f64", Type::f64},
-        {"tf32", Type::tf32},     {"f16x2", Type::f16x2},   {"bf16x2", Type::bf16x2},
-        {"f32x2", Type::f32x2},   {"u16x2", Type::u16x2},   {"s16x2", Type::s16x2},
-        {"e4m3x2", Type::e4m3x2}, {"e5m2x2", Type::e5m2x2}, {"ue8m0x2", Type::ue8m0x2},
-        {"e4m3", Type::e4m3},     {"e5m2", Type::e5m2},     {"s4", Type::s4},
-        {"u4", Type::u4}};
+        {"pred", Type::pred},     {"b8", Type::b8},         {"b16", Type::b16},         {"b32", Type::b32},
+        {"b64", Type::b64},       {"b128", Type::b128},     {"u8", Type::u8},           {"u16", Type::u16},
+        {"u32", Type::u32},       {"u64", Type::u64},       {"s8", Type::s8},           {"s16", Type::s16},
+        {"s32", Type::s32},       {"s64", Type::s64},       {"f16", Type::f16},         {"bf16", Type::bf16},
+        {"f32", Type::f32},       {"f64", Type::f64},       {"tf32", Type::tf32},       {"f16x2", Type::f16x2},
+        {"bf16x2", Type::bf16x2}, {"f32x2", Type::f32x2},   {"u16x2", Type::u16x2},     {"s16x2", Type::s16x2},
+        {"e4m3x2", Type::e4m3x2}, {"e5m2x2", Type::e5m2x2}, {"ue8m0x2", Type::ue8m0x2}, {"e4m3", Type::e4m3},
+        {"e5m2", Type::e5m2},     {"s4", Type::s4},         {"u4", Type::u4},           {"e2m1", Type::e2m1},
+        {"e2m3", Type::e2m3},     {"e3m2", Type::e3m2}};
     const auto found = kTypes.find(modifier);
     return found == kTypes.end() ? Type::none : found->second;
 }

@@ -8,7 +8,7 @@ namespace deep_gemm::simulator {
 
 namespace {
 
-constexpr uint32_t kTranspose = 1, kGeneric = 2;
+constexpr uint32_t kTranspose = 1, kGeneric = 2, kFourBits = 4, kSixBits = 8;
 
 Place row_place(Warp& w, const Instruction& in, unsigned lane, bool write) {
     const uint64_t address = read_any(w, in.a, lane) + uint64_t(in.displacement);
@@ -16,6 +16,18 @@ Place row_place(Warp& w, const Instruction& in, unsigned lane, bool write) {
     if (place.data && !place.cta)
         report(*w.cluster, "out of bounds", "ldmatrix and stmatrix work on shared memory", &w);
     return place.cta ? place : Place{};
+}
+
+// Sixteen packed elements of 4 or 6 bits, to the low bits of a byte each.
+void spread(uint32_t flags, uint16_t (&row)[8]) {
+    uint8_t packed[17] = {}, bytes[16];
+    std::memcpy(packed, row, sizeof row);
+    const unsigned bits = flags & kFourBits ? 4 : 6;
+    for (unsigned i = 0; i < 16; ++i) {
+        const unsigned at = bits * i;
+        bytes[i] = uint8_t((packed[at / 8] | packed[at / 8 + 1] << 8) >> at % 8 & ((1 << bits) - 1));
+    }
+    std::memcpy(row, bytes, sizeof row);
 }
 
 // Matrix i takes its eight row addresses from lanes 8i to 8i+7; lane l holds elements (l/4, 2(l%4)) and the next one.
@@ -30,6 +42,7 @@ Step load_matrix(Warp& w, const Instruction& in, uint32_t) {
             if (!place.cta) continue;
             bad[r] = !shared_read(w, 8 * i + r, *place.cta, place.offset, 16);
             std::memcpy(rows[r], place.data, 16);
+            if (in.flags & (kFourBits | kSixBits)) spread(in.flags, rows[r]);
         }
         uint32_t tainted = 0;
         auto* d = w.row<uint32_t>(targets[i]);
@@ -80,11 +93,20 @@ Step store_matrix(Warp& w, const Instruction& in, uint32_t) {
 void decode_matrix(Decoder& decoder) {
     const bool is_load = decoder.mnemonic() == "ldmatrix";
     if (!decoder.mod("sync") || !decoder.mod("aligned")) decoder.error(".sync.aligned expected");
-    if (!decoder.mod("m8n8")) decoder.error("only m8n8 of 16-bit elements is supported");
+    const bool few_bits = is_load && decoder.mod("m8n16");
+    if (!few_bits && !decoder.mod("m8n8"))
+        decoder.error("only m8n8 of 16-bit elements and m8n16 of 4- and 6-bit ones are supported");
     const auto number = decoder.one_of({"x1", "x2", "x4"});
     if (decoder.mod("trans")) decoder.out.flags |= kTranspose;
     if (decoder.one_of({"shared::cta", "shared"}).empty()) decoder.out.flags |= kGeneric;
-    if (!decoder.mod("b16")) decoder.error("only .b16 is supported");
+    if (few_bits) {
+        const auto packed = decoder.one_of({"b4x16_p64", "b6x16_p32"});
+        if (!decoder.mod("b8x16") || packed.empty() || decoder.out.flags & kTranspose)
+            decoder.error("m8n16 needs .b8x16 and .b4x16_p64 or .b6x16_p32, and no .trans");
+        decoder.out.flags |= packed == "b4x16_p64" ? kFourBits : kSixBits;
+    } else if (!decoder.mod("b16")) {
+        decoder.error("only .b16 is supported");
+    }
     decoder.out.a = decoder.address(decoder.node(is_load ? 1 : 0), decoder.out.displacement);
     auto& list = is_load ? decoder.extra().d : decoder.extra().b;
     list = is_load ? decoder.dests(decoder.node(0), Type::b32) : decoder.sources(decoder.node(1), Type::b32);

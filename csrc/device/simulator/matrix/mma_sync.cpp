@@ -6,24 +6,17 @@
 #include <bit>
 #include <cstring>
 
-#include "../core/execute.hpp"
 #include "matrix_unit.hpp"
+#include "mma_sync.hpp"
 
 namespace deep_gemm::simulator {
 
 namespace {
 
-constexpr unsigned kMaxRows = 16, kFewRows = 8, kN = 8, kMaxK = 64, kMaxWords = 8;
+constexpr unsigned kMaxRows = kMmaMaxRows, kFewRows = kMmaFewRows, kN = kMmaN, kMaxK = kMmaMaxK, kMaxWords = 8;
 
-enum Value { kM, kK, kTypeA, kTypeB, kTypeD, kSaturate };
-
-using Row = float __attribute__((vector_size(kN * sizeof(float))));  // of D
-
-struct Operands {
-    float a[kMaxRows][kMaxK];
-    Row b[kMaxK];  // K outside, so that a row of D is computed at once
-    bool bad_row[kMaxRows] = {}, bad_column[kN] = {};
-};
+using Row = MmaRow;
+using Operands = MmaOperands;
 
 // Words of `rows` rows of K, as they are spread over the registers of the lanes.
 struct Words {
@@ -38,23 +31,26 @@ struct Words {
                 bad_rows[row + unsigned(std::countr_zero(bad)) / 4] = true;
         }
     }
-    void convert(Type type, unsigned row, unsigned k, float* to) const {
-        convert_elements(type, reinterpret_cast<const char*>(words[row]), k, to);
+    void convert(const Extra& extra, Type type, unsigned row, unsigned k, float* to) const {
+        const auto* from = reinterpret_cast<const char*>(words[row]);
+        if (extra.values[kMmaInBytes] && type_bits(type) < 8) return convert_in_bytes(type, from, k, to);
+        convert_elements(type, from, k, to);
     }
 };
 
 void read_operands(Warp& w, const Instruction& in, Operands& out) {
     const Extra& extra = *in.extra;
-    const auto m = unsigned(extra.values[kM]), k = unsigned(extra.values[kK]);
+    const auto m = unsigned(extra.values[kMmaM]), k = unsigned(extra.values[kMmaK]);
     Words words;
     words.read(w, extra.a, m, out.bad_row);
-    for (unsigned row = 0; row < m; ++row) words.convert(Type(extra.values[kTypeA]), row, k, out.a[row]);
+    for (unsigned row = 0; row < m; ++row) words.convert(extra, Type(extra.values[kMmaTypeA]), row, k, out.a[row]);
     words.read(w, extra.b, kN, out.bad_column);
     for (unsigned column = 0; column < kN; ++column) {
         float elements[kMaxK];
-        words.convert(Type(extra.values[kTypeB]), column, k, elements);
+        words.convert(extra, Type(extra.values[kMmaTypeB]), column, k, elements);
         for (unsigned i = 0; i < k; ++i) out.b[i][column] = elements[i];
     }
+    if (extra.values[kMmaScales]) scale_operands(w, in, out);
 }
 
 // Products of two elements are exact in FP32, so that it does not matter whether a host fuses them with the sum.
@@ -115,8 +111,8 @@ uint32_t bad_lanes(const Operands& operands, Type type, unsigned r) {
 
 Step mma(Warp& w, const Instruction& in, uint32_t) {
     const Extra& extra = *in.extra;
-    const auto type = Type(extra.values[kTypeD]);
-    const auto m = unsigned(extra.values[kM]), k = unsigned(extra.values[kK]);
+    const auto type = Type(extra.values[kMmaTypeD]);
+    const auto m = unsigned(extra.values[kMmaM]), k = unsigned(extra.values[kMmaK]);
     Operands operands;
     Row sums[kMaxRows];
     read_operands(w, in, operands);
@@ -124,7 +120,8 @@ Step mma(Warp& w, const Instruction& in, uint32_t) {
     for (unsigned r = 0; r < extra.d.size(); ++r) {
         // D may be the registers of C, so each register's taint is read before it is written.
         const uint32_t bad = w.any_tainted ? tainted_lanes(w, extra.c[r]) | bad_lanes(operands, type, r) : 0;
-        add_register(type, r, sums, w.row<uint32_t>(extra.c[r]), w.row<uint32_t>(extra.d[r]), extra.values[kSaturate]);
+        add_register(type, r, sums, w.row<uint32_t>(extra.c[r]), w.row<uint32_t>(extra.d[r]),
+                     extra.values[kMmaSaturate]);
         set_tainted(w, extra.d[r], bad);
     }
     ++w.cluster->statistics.matrix_multiplies;
@@ -164,19 +161,24 @@ void decode_mma(Decoder& decoder) {
     decoder.take_shape(m, n, k);
     if ((m != kMaxRows && m != kFewRows) || n != kN) decoder.error("only products of shape m16n8 and m8n8 are known");
     if (!decoder.mod("row") || !decoder.mod("col")) decoder.error(".row.col expected");
-    v[kSaturate] = decoder.mod("satfinite");
+    v[kMmaSaturate] = decoder.mod("satfinite");
+    const MmaKind kind = decode_kind(decoder);
     const Type d = decoder.need_type(), a = decoder.need_type(), b = decoder.need_type(), c = decoder.need_type();
     if (c != d) decoder.error("the types of C and D must be the same");
-    if (!is_known(d, a, b, m, k)) decoder.error("mma has no product of these types and this shape");
-    if (v[kSaturate] && d != Type::s32) decoder.error(".satfinite is for integers");
-    v[kM] = int(m), v[kK] = int(k), v[kTypeA] = int(a), v[kTypeB] = int(b), v[kTypeD] = int(d);
+    if (kind.given)
+        check_kind(decoder, kind, a, b, d, m, k);
+    else if (!is_known(d, a, b, m, k))
+        decoder.error("mma has no product of these types and this shape");
+    if (v[kMmaSaturate] && d != Type::s32) decoder.error(".satfinite is for integers");
+    v[kMmaM] = int(m), v[kMmaK] = int(k), v[kMmaTypeA] = int(a), v[kMmaTypeB] = int(b), v[kMmaTypeD] = int(d);
     const Type sum_register = d == Type::f16 ? Type::b32 : d;
     extra.d = decoder.dests(decoder.node(0), sum_register);
     extra.a = decoder.sources(decoder.node(1), Type::b32);
     extra.b = decoder.sources(decoder.node(2), Type::b32);
     extra.c = decoder.sources(decoder.node(3), sum_register);
-    const size_t b_registers = k * type_bits(b) / 128, d_registers = m * kN / kLanes / (d == Type::f16 ? 2 : 1),
-                 a_registers = m / kFewRows * b_registers;
+    decode_scales(decoder, kind);
+    const size_t b_registers = k * (kind.in_bytes ? 8 : type_bits(b)) / 128,
+                 d_registers = m * kN / kLanes / (d == Type::f16 ? 2 : 1), a_registers = m / kFewRows * b_registers;
     if (extra.a.size() != a_registers || extra.b.size() != b_registers || extra.d.size() != d_registers ||
         extra.c.size() != d_registers)
         decoder.error("the numbers of registers do not belong to the shape");
