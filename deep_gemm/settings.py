@@ -208,7 +208,9 @@ def set_batch_invariant(enabled: bool, device: DeviceLike = None) -> None:
     and leaves scales to the tensor cores in all gradients (K groups, and calls whose C is an FP32 D), in no other
     calls. Off at first.
     """
+    global _invariant_by_determinism
     _set("batch_invariant", flag("enabled", enabled), device)
+    _invariant_by_determinism = False
 
 
 def get_batch_invariant(device: DeviceLike = None) -> bool:
@@ -272,9 +274,23 @@ def get_theoretical_mk_alignment_for_contiguous_layout(
     return max(-(-rows // (tiles * _TILE_STEP)), 1) * _TILE_STEP
 
 
+_invariant_by_determinism = False  # and not by whom set_batch_invariant was called
+
+
 def use_deterministic_algorithms(enabled: bool = True) -> None:
-    """Promise equal bits from run to run. They are equal always, so either value changes nothing."""
-    flag("enabled", enabled)
+    """Promise equal bits of a row whatever else is in its batch, as DeepGEMM's clients mean it: `set_batch_invariant`.
+
+    Equal bits from run to run are there always. False takes back what True did, not what `set_batch_invariant` did. Who
+    calls this around each product (SGLang's batch-invariant mode does) pays for a look-up in each: say
+    `set_batch_invariant(True)` once, and it does not.
+    """
+    global _invariant_by_determinism
+    if flag("enabled", enabled):
+        if not get_batch_invariant():
+            set_batch_invariant(True)
+            _invariant_by_determinism = True
+    elif _invariant_by_determinism:
+        set_batch_invariant(False)
 
 
 def set_compile_mode(mode: int) -> None:
@@ -297,5 +313,5 @@ def shutdown() -> None:
 
 
 def get_deterministic_algorithms() -> bool:
-    """Whether equal inputs give equal bits from run to run: always (docs/api-guarantees.md, "Bits")."""
-    return True
+    """Whether a row's bits depend on nothing else in its batch: `get_batch_invariant`."""
+    return get_batch_invariant()

@@ -45,7 +45,12 @@ class GroupedExperts(torch.nn.Module):
             `num_experts` divided by its size, in the order of ranks. `ids` are of all experts.
         masked_up_to: without gradients, up to so many tokens experts have a matrix each, with counts (masked products,
             as decode steps want); with more, rows follow each other.
+
+    `as_trained` (an attribute, False): without gradients, too, take the steps that training takes, with its bits: the
+    gate in torch, the router's weights after the second product. Slower, since nothing is fused.
     """
+
+    as_trained: bool = False
 
     def __init__(
         self,
@@ -215,7 +220,8 @@ class GroupedExperts(torch.nn.Module):
         """Of this process's experts, without gradients; `tokens` are `self.tokens(x)`. x: its dtype is the result's."""
         if ids.shape[0] == 0:
             return x.new_empty((0, self.hidden))
-        scaled = weights is not None and (isinstance(self.down, MasterWeights) or self.down.takes_row_scale)
+        scales = isinstance(self.down, MasterWeights) or self.down.takes_row_scale
+        scaled = weights is not None and scales and not self.as_trained
         found = routing.route(
             ids, self.local_experts, kind="masked" if masked else "indices", weights=weights if scaled else None
         )
@@ -244,6 +250,10 @@ class GroupedExperts(torch.nn.Module):
         data = rows[0] if isinstance(rows, (tuple, list)) else rows
         half = dtype if dtype in (torch.bfloat16, torch.float16) else torch.bfloat16
         permuted = isinstance(self.down, StoredWeights) and self.down.operand() is not self.down.weights
+        if self.as_trained:
+            both = data.new_empty((*shape, 2 * self.inner), dtype=half)
+            gemm(rows, operand, both, grouping=grouping)
+            return self._second_tokens(gated_in_torch(both, self.gate), grouping)
         if self._fuses(operand, data, grouping, quantised=True) and activations == "fp8" and not permuted:
             q = data.new_empty((*shape, self.inner), dtype=torch.float8_e4m3fn)
             s = _scales_of(q)

@@ -83,6 +83,10 @@ class QuantLinear(StoredWeights):
         return cls(stored_weights(tensors, keys, activations, name), tensors.get("bias"))
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.multiply(x, self.bias)
+
+    def multiply(self, x: torch.Tensor, bias: torch.Tensor | None) -> torch.Tensor:
+        """As `forward`, with a bias `[N]` (or None) in the place of the layer's own."""
         if x.shape[-1] != self.in_features:
             raise ValueError(f"x must be [.., {self.in_features}], got {[*x.shape]}")
         x = as_autocast_has_it(x)
@@ -91,9 +95,9 @@ class QuantLinear(StoredWeights):
         if torch.is_grad_enabled() and x.requires_grad:
             raise RuntimeError("x asks for a gradient, which QuantLinear has not: FP8Linear trains")
         packed = isinstance(self.weights, PackedWeights)
-        gemm(self.tokens(rows), self.operand(), y, bias=self.bias if packed else None)
-        if self.bias is not None and not packed:
-            y = y + self.bias.to(y.dtype)
+        gemm(self.tokens(rows), self.operand(), y, bias=bias if packed else None)
+        if bias is not None and not packed:
+            y = y + bias.to(y.dtype)
         return y.view(*x.shape[:-1], self.out_features)
 
     def extra_repr(self) -> str:

@@ -161,11 +161,6 @@ def test_switches_are_on_or_off(wrong) -> None:
             setter(wrong)
 
 
-@pytest.mark.parametrize("enabled", [True, False])
-def test_results_are_deterministic_either_way(enabled) -> None:
-    deep_gemm.use_deterministic_algorithms(enabled)
-
-
 def test_num_sms_bounds_the_grid() -> None:
     """As the simulator's report counts blocks: one for each SM."""
     with simulator.options(schedule="eager"):
@@ -253,9 +248,19 @@ def test_block_size_by_the_name_of_sglang() -> None:
         deep_gemm.set_block_size_multiple_of(16, value=16)
 
 
-def test_algorithms_are_always_deterministic() -> None:
+def test_deterministic_algorithms_are_batch_invariant() -> None:
+    """As SGLang's batch-invariant mode asks for them, around each product."""
+    assert not deep_gemm.get_deterministic_algorithms()
     deep_gemm.use_deterministic_algorithms(False)
-    assert deep_gemm.get_deterministic_algorithms() is True
+    deep_gemm.use_deterministic_algorithms(True)
+    assert deep_gemm.get_deterministic_algorithms()
+    assert deep_gemm.get_batch_invariant()
+    deep_gemm.use_deterministic_algorithms(False)
+    assert not deep_gemm.get_batch_invariant()
+    deep_gemm.use_deterministic_algorithms(True)
+    deep_gemm.set_batch_invariant(True)
+    deep_gemm.use_deterministic_algorithms(False)
+    assert deep_gemm.get_batch_invariant(), "who set it by its own name keeps it"
 
 
 @pytest.mark.parametrize("device", BUT_SM100, indirect=True)
