@@ -12,7 +12,6 @@ import torch
 from devices import TAKE_PACKED
 from inputs import GuardedOutput, random_rows, random_values
 from test_gates import LAYOUTS, assert_close, expected
-from test_quantised_gates import DEVICES as QUANTISE_GATES
 
 import deep_gemm
 from deep_gemm import PackedWeights
@@ -130,10 +129,9 @@ def test_experts(device, stem, layout, grouping) -> None:
     assert_close(torch.where(known, d.tensor, 0), torch.where(known, wanted, 0))
 
 
-@pytest.mark.kernels_of("sm90")
 @pytest.mark.sampled(8)
 @pytest.mark.usefixtures("batch_invariant")  # sums in one order, whoever has them
-@pytest.mark.parametrize("device", QUANTISE_GATES, indirect=True)
+@pytest.mark.parametrize("device", TAKE_PACKED, indirect=True)
 @pytest.mark.parametrize("stem", WEIGHTS)
 @pytest.mark.parametrize("layout", LAYOUTS)
 @pytest.mark.parametrize(("group", "words"), [(128, False), (128, True), (32, True)])

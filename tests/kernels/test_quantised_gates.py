@@ -8,7 +8,7 @@ from collections.abc import Iterator
 import pytest
 import torch
 from candidates import can_serve, candidates, forced
-from devices import ON_GPU, on_simulator
+from devices import EACH_ARCH, on_simulator
 from grouped_inputs import alignment_of
 from inputs import GuardedOutput, ceil_div, random_values
 from quantised_output import ALIGNMENT, SCALES, QuantisedOutput, dense, of_experts
@@ -17,7 +17,8 @@ import deep_gemm
 from deep_gemm._extension import C
 from deep_gemm.epilogue import Alpha, Chain, GeGLU, RowScale, SwiGLU
 
-DEVICES = [*on_simulator("any"), *ON_GPU]
+DEVICES = EACH_ARCH
+TARGETS = {"sm90": "sm_90a", "sm80": "sm_80", "sm100": "sm_100a"}
 LAYOUTS = ("halves", "interleaved")
 
 
@@ -67,9 +68,10 @@ def test_behind_the_other_steps(device, scales) -> None:
 
 @pytest.mark.sampled(8)
 @pytest.mark.parametrize("device", on_simulator("any"), indirect=True)
+@pytest.mark.parametrize("arch", TARGETS)
 @pytest.mark.parametrize("scales", SCALES)
 @pytest.mark.parametrize("draw", range(16))
-def test_every_tile(device, scales, draw) -> None:
+def test_every_tile(device, arch, scales, draw) -> None:
     """Sums of small integers, exact in any order: the same bits from whatever tile a call may be forced to take."""
     deep_gemm.set_batch_invariant(False)  # split K too
     m, columns, k = 150, 512, 768
@@ -77,18 +79,19 @@ def test_every_tile(device, scales, draw) -> None:
     layout = generator.choice(LAYOUTS)
     a, b = (random_values(shape, device, 6).mul(2).round().bfloat16() for shape in ((m, k), (2 * columns, k)))
     field = {f"quantised{'_words' if SCALES[scales][2] == 4 else ''}": SCALES[scales][1]}
-    sms = C.device_facts(True, 0)["num_sms"]
-    found = [c for c in candidates(m, 2 * columns, k, sms, bf16=1, gate=1, **field) if can_serve(c)]
-    assert {c.swapped for c in found} == {False, True}
-    assert any(c.cluster > 1 for c in found)
-    kinds = sorted({(c.swapped, c.cluster_shape, c.k_warpgroups) for c in found})
-    kind = kinds[draw % len(kinds)]
-    candidate = generator.choice([c for c in found if (c.swapped, c.cluster_shape, c.k_warpgroups) == kind])
     gate = SwiGLU(layout=layout)
     wide, out = torch.empty(m, columns), QuantisedOutput((m, columns), scales, device)
     deep_gemm.bf16_gemm_nt(a, b, wide, epilogue=gate)
-    with forced(device, m, 2 * columns, k, candidate):
-        deep_gemm.bf16_gemm_nt(a, b, out.pair, epilogue=gate)
+    with deep_gemm.simulator.options(target=TARGETS[arch]):
+        sms = C.device_facts(True, 0)["num_sms"]
+        found = [c for c in candidates(m, 2 * columns, k, sms, TARGETS[arch], bf16=1, gate=1, **field) if can_serve(c)]
+        assert {c.swapped for c in found} == {False, True}
+        assert any(c.cluster > 1 for c in found) == (arch != "sm80")
+        kinds = sorted({(c.swapped, c.cluster_shape, c.k_warpgroups) for c in found})
+        kind = kinds[draw % len(kinds)]
+        candidate = generator.choice([c for c in found if (c.swapped, c.cluster_shape, c.k_warpgroups) == kind])
+        with forced(device, m, 2 * columns, k, candidate):
+            deep_gemm.bf16_gemm_nt(a, b, out.pair, epilogue=gate)
     every = torch.ones(m, dtype=torch.bool)
     out.check(wide, every, ~every)
 

@@ -25,9 +25,6 @@ void require_gate_is_served(const Problem& p) {
         "itself, as this one does on ",
         name(p.arch), ", leaves their rows where they are");
     require(p.output != Element::s32, "d must not be int32 for a gated activation");
-    require(!p.output_scaling.any() || p.arch == Arch::sm90,
-            "epilogue must have no gated activation yet where d is a pair with scales on ", name(p.arch),
-            ": use deep_gemm.quantize.swiglu_fp8 behind the product");
     require(!p.output_scaling.any() || !p.b.packed() || p.output_scaling.k <= kPackedRowsPadded / 2 ||
                 ceil_div(p.n, kPackedRowsPadded) % 2 == 0,
             "w must have N of an even number of blocks of ", kPackedRowsPadded,

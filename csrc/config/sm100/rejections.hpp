@@ -49,11 +49,14 @@ inline std::string_view rejection(const Problem& p, const GemmConfig& c, int64_t
     }
     if (c.tile_m() % p.block_m_multiple != 0 || c.tile_n() % p.block_n_multiple != 0)
         return "set_block_size_multiple_of asks for other tiles";
-    if (c.cluster.rows > 1 && (c.swap_ab ? p.n : p.m) <= c.tile.rows) return "the pair's other CTA has no rows";
+    if (c.cluster.rows > 1 && (c.swap_ab ? p.n : p.m) <= c.tile.rows && run_ctas(c) == 1)
+        return "the pair's other CTA has no rows";
     if (spills(c)) return "it would spill registers";
-    if (const std::string_view reason = quantise_rejection(c, piece_d_cols(c), c.cluster.k > 1); !reason.empty())
+    const RunReach pair = {.ctas = c.swap_ab ? c.cluster.rows : 1};
+    if (const std::string_view reason = quantise_rejection(c, piece_d_cols(c), c.cluster.k > 1, pair); !reason.empty())
         return reason;
-    if (!c.swap_ab && exchanges_runs(c, piece_d_cols(c))) return "columns that share a scale of D are one thread's";
+    if (!c.swap_ab && !c.gate.any() && exchanges_runs(c, piece_d_cols(c)))
+        return "columns that share a scale of D are one thread's";
     return group_rejection(p, c);
 }
 

@@ -30,6 +30,9 @@ constexpr bool spills(const Problem& p, const GemmConfig& c) {
     if (c.output_scaling.any() && c.block_sum() == Element::s32 && is_m_grouped(c.grouping) &&
         warp_rows(c) * warp_cols(c) >= 64 * 64)
         return true;
+    if (c.gate.any() && c.output_scaling.any() && c.block_sum() == Element::s32 && c.scaled() && !c.swap_ab &&
+        c.tile.cols == 256)
+        return true;
     if (!c.scaled())
         return c.b.element == Element::s8b && warp_rows(c) * warp_cols(c) >= 64 * 64 &&
                (c.tile.cols > 128 || (is_m_grouped(c.grouping) && c.grouping != Grouping::masked));
@@ -46,6 +49,10 @@ constexpr bool spills(const Problem& p, const GemmConfig& c) {
     return warp_cols(c) >= 64 ? cols || c.sm80.k_warps > 1 : many_sums && experts && rows && cols;
 }
 
+/// Rows of packed weights that follow each other in every expert: what they are padded to, or twice that where an even
+/// number of such blocks is asked for (checks_gate.cpp).
+constexpr int32_t packed_rows(const Problem& p) { return has_long_runs(p) ? 2 * kPackedRowsPadded : kPackedRowsPadded; }
+
 /// Why a config cannot serve a problem, whatever its shared memory holds; empty where it may.
 inline std::string_view rejection(const Problem& p, const GemmConfig& c) {
     if (c.tile_m() % p.block_m_multiple != 0 || c.tile_n() % p.block_n_multiple != 0)
@@ -55,8 +62,8 @@ inline std::string_view rejection(const Problem& p, const GemmConfig& c) {
         return "an MN-major operand is copied in blocks of 64";
     if (c.gate.any() && (c.swap_ab ? warp_rows(c) : warp_cols(c)) % (2 * kGateCols) != 0)
         return "columns do not divide into groups of 8 gates and 8 ups";
-    if (p.b.packed() && (!c.swap_ab || c.tile.rows > kPackedRowsPadded))
-        return "packed weights are rows of a tile, up to 128";
+    if (p.b.packed() && (!c.swap_ab || c.tile.rows > packed_rows(p)))
+        return "packed weights are rows of a tile, no more than come together";
     if (warps(c) > kMaxWarps || warp_sums(c) > most_sums(p, c.sm80.k_warps))
         return "sums take more registers than a warp has";
     if (spills(p, c)) return "it would spill registers";

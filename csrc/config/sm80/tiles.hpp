@@ -26,6 +26,10 @@ inline constexpr WarpGrid kGrids[] = {
     {32, 16, 1, 1, 4},   {32, 8, 1, 1, 4},    {16, 32, 1, 1, 4},   {16, 16, 1, 1, 4},  {16, 8, 1, 1, 4},
 };
 
+/// Behind a gate 128 columns of D that share a scale are of 256 rows of weights, which one CTA has.
+inline constexpr WarpGrid kGateGrids[] = {
+    {64, 256, 1, 8, 1}, {256, 64, 8, 1, 1}, {256, 32, 8, 1, 1}, {256, 16, 8, 1, 1}, {256, 8, 8, 1, 1}};
+
 /// Whether the chip multiplies four bits by four bits, where nothing is scaled or subtracted on the way. (Later ones
 /// emulate it.)
 constexpr bool multiplies_s4(const Problem& p) {
@@ -82,17 +86,25 @@ constexpr WarpGrid divided(const Problem& p, WarpGrid grid) {
     return grid;
 }
 
+/// Whether a run of columns of D that share a scale is of so many rows of weights.
+constexpr bool has_long_runs(const Problem& p) { return p.gate.any() && p.output_scaling.k > kPackedRowsPadded / 2; }
+
 inline const WarpGrid* find_grid(const Tiling& tiling) {
-    const auto* const found = std::ranges::find_if(kGrids, [&](const WarpGrid& grid) {
+    const auto is_it = [&](const WarpGrid& grid) {
         return grid.rows == tiling.tile_rows && grid.cols == tiling.tile_cols && grid.k_warps == tiling.k_warpgroups;
-    });
-    return found == std::end(kGrids) ? nullptr : found;
+    };
+    const auto* const found = std::ranges::find_if(kGrids, is_it);
+    if (found != std::end(kGrids)) return found;
+    const auto* const of_gates = std::ranges::find_if(kGateGrids, is_it);
+    return of_gates == std::end(kGateGrids) ? nullptr : of_gates;
 }
 
 inline std::vector<Tiling> tilings(const Problem& p) {
     std::vector<Tiling> found;
+    std::vector<WarpGrid> grids(std::begin(kGrids), std::end(kGrids));
+    if (has_long_runs(p)) grids.insert(grids.end(), std::begin(kGateGrids), std::end(kGateGrids));
     for (const bool swap_ab : {false, true})
-        for (const WarpGrid& grid : kGrids)
+        for (const WarpGrid& grid : grids)
             for (const Preconvert preconvert : {Preconvert::none, Preconvert::a, Preconvert::b})
                 if (may_convert(p, preconvert, swap_ab, grid) && (preconvert != Preconvert::b || p.m >= kMinUnpackedM))
                     found.push_back({swap_ab, grid.rows, grid.cols, {}, grid.k_warps, preconvert});

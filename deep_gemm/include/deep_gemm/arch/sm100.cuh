@@ -78,8 +78,9 @@ constexpr int32_t own_cols(const GemmConfig& c) { return c.tile.cols / mma_ctas(
 /// thread has no more than half of a tile's sums.
 constexpr int32_t store_warpgroups(const GemmConfig& c) {
     if (!promotes(c) || c.tile.cols < 64 || c.tile.cols % 32 != 0) return 1;
-    // Columns that share a scale of D are one thread's.
-    return c.output_scaling.any() && !c.swap_ab && c.tile.cols / 2 % c.output_scaling.k != 0 ? 1 : 2;
+    // Columns that share a scale of D are one thread's. (Behind a gate they are few enough for a warpgroup only where
+    // sums are too many.)
+    return c.output_scaling.any() && !c.swap_ab && !c.gate.any() && c.tile.cols / 2 % c.output_scaling.k != 0 ? 1 : 2;
 }
 constexpr int32_t store_warps(const GemmConfig& c) { return 4 * store_warpgroups(c); }
 

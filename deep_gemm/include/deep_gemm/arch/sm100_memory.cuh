@@ -43,6 +43,12 @@ constexpr int32_t chunk_cols(const GemmConfig& c) { return c.tile.cols / store_c
 /// Columns of D that a store warp has side by side of a chunk.
 constexpr int32_t piece_d_cols(const GemmConfig& c) { return c.gate.columns(c.swap_ab ? kWarpRows : chunk_cols(c)); }
 
+/// Whether each warpgroup that stores has all columns of D that share a scale with one of its own.
+constexpr bool finds_runs_alone(const GemmConfig& c) {
+    return !exchanges_across(c, piece_d_cols(c)) &&
+           (c.swap_ab || (c.output_scaling.any() && c.gate.columns(store_cols(c)) % c.output_scaling.k == 0));
+}
+
 /// Chunks of a store warp.
 constexpr int32_t warp_chunks(const GemmConfig& c) { return store_chunk(c).count / store_warpgroups(c); }
 
@@ -139,10 +145,13 @@ constexpr int32_t zero_words(const GemmConfig& c) {
 }
 
 /// Barriers of 8 bytes in this order: full, empty and one of the scales of each stage, full and empty of each
-/// accumulator, two of padding, one of the parts that each store warp is sent, full and empty of converted rows.
+/// accumulator, two of padding, one of the parts that each store warp is sent, full and empty of converted rows, those
+/// of CTAs that tell each other what they found.
 constexpr int32_t part_barriers(const GemmConfig& c) { return c.cluster.k > 1 ? store_warps(c) : 0; }
+constexpr int32_t convert_barriers(const GemmConfig& c) { return converts(c) ? 2 * kConvertedBuffers : 0; }
 constexpr int32_t barriers(const GemmConfig& c) {
-    return 3 * c.stages + 2 * c.sm100.accumulators + 2 + part_barriers(c) + (converts(c) ? 2 * kConvertedBuffers : 0);
+    return 3 * c.stages + 2 * c.sm100.accumulators + 2 + part_barriers(c) + convert_barriers(c) +
+           exchange_barriers(c, piece_d_cols(c));
 }
 
 constexpr SmemPlan plan_smem(const GemmConfig& c) {

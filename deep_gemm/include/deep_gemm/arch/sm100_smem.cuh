@@ -48,7 +48,13 @@ struct Smem : StageSmem<c, plan_smem(c), kSmemAlignment> {
     /// Of a tile, which rows are padding; when they lie there, and when all store warps have read them (marks_padding).
     DG_DEVICE uint32_t padding() const { return base + kPlan.padding; }
     /// Largest magnitudes, where several warps have columns that share a scale.
-    DG_DEVICE uint32_t exchange() const { return base + kPlan.exchange; }
+    DG_DEVICE uint32_t exchange(int buffer) const {
+        return base + kPlan.exchange + buffer * told_bytes(c, piece_d_cols(c));
+    }
+    /// And whether all have told theirs.
+    DG_DEVICE uint32_t told(int buffer) const {
+        return barrier(3 * c.stages + 2 * c.sm100.accumulators + 2 + part_barriers(c) + convert_barriers(c) + buffer);
+    }
     DG_DEVICE uint32_t padding_known() const { return barrier(3 * c.stages + 2 * c.sm100.accumulators); }
     DG_DEVICE uint32_t padding_read() const { return padding_known() + 8; }
 

@@ -117,7 +117,7 @@ private:
     static DG_DEVICE void find(float (&largest)[kRuns], const Values& values, const Place& at) {
         constexpr int32_t kCols = c.output_scaling.k;
 #pragma unroll
-        for (float& of_run : largest) of_run = 0;
+        for (int32_t run = 0; run < kRuns; ++run) largest[run] = 0;
 #pragma unroll
         for (int32_t i = 0; i < Place::kValues; ++i) {
             float& of_run = largest[Place::template run<kCols>(i)];

@@ -49,6 +49,7 @@ DG_DEVICE void initialise_barriers(const Smem<c>& smem) {
         ptx::barrier_init(smem.padding_read(), store_warps(c));
     }
     if constexpr (c.cluster.k > 1) expect_parts<c>(smem);
+    FoundRuns<c>::initialise(smem);
     ptx::fence_barrier_init();
 }
 

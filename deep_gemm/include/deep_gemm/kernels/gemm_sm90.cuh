@@ -93,10 +93,7 @@ DG_DEVICE void initialise_other_barriers(const Smem<c>& smem) {
             ptx::barrier_init(smem.parts_barrier(slot), c.k_ctas() > 1 ? 1 : k_parts(c) - 1);
             if constexpr (c.k_ctas() > 1) ptx::barrier_arrive_expect(smem.parts_barrier(slot), received_bytes(c));
         }
-    for (int32_t buffer = 0; buffer < exchange_barriers(c, fragment_d_cols(c)); ++buffer) {
-        ptx::barrier_init(smem.told(buffer), FoundRuns<c>::kArrivals);
-        ptx::barrier_arrive_expect(smem.told(buffer), told_bytes(c, fragment_d_cols(c)));
-    }
+    FoundRuns<c>::initialise(smem);
     ptx::fence_barrier_init();
 }
 

@@ -69,10 +69,10 @@ struct SwappedGates : RunExchange<c, fragment_d_cols(c)> {
     template <int32_t kCols, typename Combine>
     static DG_DEVICE void reduce_along(float (&of_runs)[kValues], const Combine& combine) {
 #pragma unroll
-        for (float& of_run : of_runs)
+        for (int32_t i = 0; i < kValues; ++i)
 #pragma unroll
             for (int32_t distance = 4; distance < 32; distance *= 2)
-                of_run = combine(of_run, __shfl_xor_sync(0xffffffff, of_run, distance));
+                of_runs[i] = combine(of_runs[i], __shfl_xor_sync(0xffffffff, of_runs[i], distance));
     }
     template <int32_t kCols, typename Visit>
     DG_DEVICE void for_each_held_run(const Visit& visit) const {

@@ -77,7 +77,9 @@ struct Piece : RunExchange<c, piece_d_cols(c)> {
           m_end(of.m_end),
           n_end(c.gate.columns(of.n_end)),
           group(of.group),
-          expert(of.expert) {}
+          expert(of.expert) {
+        this->exchange_as(of);
+    }
 
     /// visit(neighbour behind the gate, gate, up). Where they are rows, the thread of each gate takes the first half of
     /// both, that of the up the second.
@@ -179,10 +181,9 @@ struct Piece : RunExchange<c, piece_d_cols(c)> {
         for (int32_t i = 0; i < kCols; ++i) visit(i, col + (kAlongN ? i : 0));
     }
 
-    /// Runs of so many columns of a row of D that a thread has some of, all of each where these are along its
-    /// neighbours, and the one that a neighbour is of.
+    /// Runs of so many columns of a row of D that a thread has some of, and the one that a neighbour is of.
     template <int32_t kRunCols>
-    static constexpr int32_t kRuns = kAlongN ? kCols / kRunCols : kCols;
+    static constexpr int32_t kRuns = kAlongN ? ceil_div(kCols, kRunCols) : kCols;
     template <int32_t kRunCols>
     static DG_DEVICE constexpr int32_t run(int32_t i) {
         return kAlongN ? i / kRunCols : i;
@@ -194,7 +195,8 @@ struct Piece : RunExchange<c, piece_d_cols(c)> {
             for (float& of_run : of_runs)
 #pragma unroll
                 for (int32_t distance = 1; distance < 32; distance *= 2)
-                    of_run = combine(of_run, __shfl_xor_sync(0xffffffff, of_run, distance));
+                    if (!kBehindGate || distance != kGateCols)
+                        of_run = combine(of_run, __shfl_xor_sync(0xffffffff, of_run, distance));
         }
     }
 
@@ -212,13 +214,13 @@ struct Piece : RunExchange<c, piece_d_cols(c)> {
     /// visit(run, its row, the first of its columns that this warp has). By the thread that speaks for its warp.
     template <int32_t kRunCols, typename Visit>
     DG_DEVICE void for_each_held_run(const Visit& visit) const {
-        if (!kAlongN && ptx::lane() != 0) return;
+        if (!kAlongN && lane_col() != 0) return;
         for_each_part<kRunCols>(visit);
     }
     /// By all of its threads.
     template <int32_t kRunCols, typename Visit>
     DG_DEVICE void for_each_part(const Visit& visit) const {
-        const int32_t first = kAlongN ? col : col - ptx::lane();
+        const int32_t first = kAlongN ? col : col - lane_col();
 #pragma unroll
         for (int32_t i = 0; i < kRuns<kRunCols>; ++i)
             visit(i, row_of(kAlongN ? 0 : i), first + (kAlongN ? i * kRunCols : 0));
@@ -243,6 +245,13 @@ private:
     static constexpr bool kAhead = c.gate.any() && !kBehindGate;
     static DG_DEVICE int32_t line_place(int32_t at, int32_t n) {
         return kAhead ? channel_of<c>(at, n) : kBehindGate ? at : column_of_d<c>(at);
+    }
+
+    /// Which of the warp's columns of D this thread has, where they are rows: behind a gate two threads have the same,
+    /// of other rows of D.
+    static DG_DEVICE int32_t lane_col() {
+        const int32_t lane = ptx::lane();
+        return kBehindGate ? lane / (2 * kGateCols) * kGateCols + lane % kGateCols : lane;
     }
 
     /// Whether this thread's row is of ups, where gates and ups are rows.

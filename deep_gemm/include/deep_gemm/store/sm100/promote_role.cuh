@@ -71,14 +71,14 @@ private:
     DG_DEVICE void store(const float (&totals)[kCols], const Tile& tile) {
         stores_.begin();
         if constexpr (Piece<c>::kExchanges) {
-            stores_.wait_for_others();
+            stores_.begin_runs();
 #pragma unroll
             for (int32_t chunk = 0; chunk < warp_chunks(c); ++chunk) {
                 PieceSums<c> sums;
                 take(sums, totals, chunk);
                 stores_.find(sums, tile, chunk);
             }
-            stores_.wait_for_others();
+            stores_.wait_for_runs();
         }
         if constexpr (c.cluster.k > 1) {
 #pragma unroll

@@ -50,14 +50,14 @@ private:
     }
 
     DG_DEVICE void find_runs(const Tile& tile, bool empty) const {
-        stores_.wait_for_others();
+        stores_.begin_runs();
 #pragma unroll 1
         for (int32_t chunk = 0; chunk < kChunks; ++chunk) {
             PieceSums<c> sums;
             load(sums, chunk, empty);
             stores_.find(sums, tile, chunk);
         }
-        stores_.wait_for_others();
+        stores_.wait_for_runs();
     }
 
     /// To CTAs that own them. (No next tile waits for the accumulator.)

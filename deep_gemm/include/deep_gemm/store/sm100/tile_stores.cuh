@@ -3,6 +3,7 @@
 #pragma once
 
 #include <deep_gemm/epilogue/finish_tile.cuh>
+#include <deep_gemm/store/found_runs.cuh>
 #include <deep_gemm/store/sm100/direct.cuh>
 #include <deep_gemm/store/sm100/parts.cuh>
 #include <deep_gemm/store/sm100/staged.cuh>
@@ -18,12 +19,16 @@ struct SelectStores<c, true> {
     using Type = StagedStores<c>;
 };
 
+template <GemmConfig c>
+using FoundRuns =
+    FoundRunsOf<c, Smem<c>, piece_d_cols(c), finds_runs_alone(c) ? 4 : store_warps(c), finds_runs_alone(c)>;
+
 /// What a store warp has of each tile, whoever brings the sums. Chunks are the warp's.
 template <GemmConfig c>
 class TileStores {
 public:
     DG_DEVICE TileStores(const Smem<c>& smem, const GemmParams& params)
-        : params_(params), stores_(smem), padding_(smem), parts_(smem), exchange_(smem.exchange()) {}
+        : params_(params), stores_(smem), padding_(smem), parts_(smem), runs_(smem) {}
 
     DG_DEVICE void begin() const { padding_.begin(); }
 
@@ -34,24 +39,28 @@ public:
     DG_DEVICE void write(PieceSums<c>& sums, const Tile& tile, int32_t chunk) {
         if constexpr (c.cluster.k > 1) parts_.add(sums, chunk);
         Piece<c> piece(tile, chunk, params_);
-        if constexpr (Piece<c>::kExchanges) piece.area = exchange_;
+        if constexpr (Piece<c>::kExchanges) runs_.tell_place(piece);
         PieceValues<c> values;
         finish_tile<c>(values, sums, piece, tile, PiecePadding<c>{padding_}, params_);
         stores_.write(values, PlaceOfD<Piece<c>>(piece), tile, chunk, params_);
     }
 
-    /// What warps find of columns that share a scale, of all chunks before one is written.
+    /// What warps find of columns that share a scale, of all chunks before one is written. Others wait for it behind
+    /// the last.
+    DG_DEVICE void begin_runs() const { runs_.begin(); }
     DG_DEVICE void find(const PieceSums<c>& sums, const Tile& tile, int32_t chunk) const {
         static_assert(c.cluster.k == 1, "all warps have sums");
         Piece<c> piece(tile, chunk, params_);
-        piece.area = exchange_, piece.finds = true;
+        runs_.tell_place(piece), piece.finds = true;
         PieceValues<c> values;
         finish_tile<c>(values, sums, piece, tile, PiecePadding<c>{padding_}, params_);
     }
-    /// The four warps that have the same columns: before the first is found, and when all are.
-    DG_DEVICE void wait_for_others() const { ptx::named_barrier_wait(1 + threadIdx.x / 128, 128); }
+    DG_DEVICE void wait_for_runs() const { runs_.wait(); }
 
-    DG_DEVICE void end() { padding_.end(); }
+    DG_DEVICE void end() {
+        padding_.end();
+        if constexpr (Piece<c>::kExchanges) runs_.end();
+    }
 
     /// Behind the last tile.
     DG_DEVICE void finish() const { stores_.finish(); }
@@ -61,7 +70,7 @@ private:
     typename SelectStores<c>::Type stores_;
     PaddingRows<c> padding_;
     Parts<c> parts_;
-    uint32_t exchange_;
+    FoundRuns<c> runs_;
 };
 
 }  // namespace deep_gemm::sm100

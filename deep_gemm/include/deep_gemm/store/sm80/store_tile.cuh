@@ -30,6 +30,17 @@ DG_DEVICE Fragment<c> piece_of_warp(const Tile& tile, const WarpPlace<c>& place,
             place.col + Fragment16x8::col(lane), params};
 }
 
+/// D out of registers, behind a gate or without.
+template <GemmConfig c>
+DG_DEVICE void write_piece(const Results<c>& results, const Fragment<c>& at, const GemmParams& params) {
+    if constexpr (c.gate.any() && c.swap_ab)
+        PlaceOfD<Fragment<c>>(at).store(results, params);
+    else if constexpr (c.gate.any())
+        store_piece<behind_gate(c)>(results, PlaceOfD<Fragment<c>>(at), params);
+    else
+        store_piece<c>(results, at, params);
+}
+
 /// A tile's pieces of 16 rows, one after the other. A loop over them NVVM (CUDA 13.0) may leave rolled, with all sums
 /// in local memory.
 template <GemmConfig c, int32_t kPiece = 0>
@@ -38,12 +49,7 @@ DG_DEVICE void store_pieces(WarpSums<c>& total, const Tile& tile, const WarpPlac
     undo_conversion_of_a<c>(total[kPiece]);
     Results<c> results;
     finish_tile<c>(results, total[kPiece], at, tile, LayoutPadding<c>(params), params);
-    if constexpr (c.gate.any() && c.swap_ab)
-        PlaceOfD<Fragment<c>>(at).store(results, params);
-    else if constexpr (c.gate.any())
-        store_piece<behind_gate(c)>(results, PlaceOfD<Fragment<c>>(at), params);
-    else
-        store_piece<c>(results, at, params);
+    write_piece<c>(results, at, params);
     if constexpr (kPiece + 1 < row_pieces(c)) store_pieces<c, kPiece + 1>(total, tile, place, params);
 }
 
@@ -68,7 +74,7 @@ DG_DEVICE void store_found(WarpResults<c>& results, const Tile& tile, const Warp
     Fragment<c> at = piece_of_warp<c>(tile, place, kPiece, params);
     at.area = smem.exchange();
     quantise_found<c>(results[kPiece], at, tile, LayoutPadding<c>(params), params);
-    store_piece<c>(results[kPiece], at, params);
+    write_piece<c>(results[kPiece], at, params);
     if constexpr (kPiece + 1 < row_pieces(c)) store_found<c, kPiece + 1>(results, tile, place, smem, params);
 }
 

@@ -3,8 +3,8 @@
 
 #include <deep_gemm/epilogue/finish_tile.cuh>
 #include <deep_gemm/mma/sm90/mainloop.cuh>
+#include <deep_gemm/store/found_runs.cuh>
 #include <deep_gemm/store/sm90/direct.cuh>
-#include <deep_gemm/store/sm90/found_runs.cuh>
 #include <deep_gemm/store/sm90/split_k.cuh>
 #include <deep_gemm/store/sm90/staged.cuh>
 
@@ -25,6 +25,9 @@ struct SelectStores<c, true, true> {
 };
 template <GemmConfig c>
 using Stores = typename SelectStores<c>::Type;
+
+template <GemmConfig c>
+using FoundRuns = FoundRunsOf<c, Smem<c>, fragment_d_cols(c), c.sm90.math_warpgroups * 4>;
 
 /// The end of 64 rows of a tile.
 template <GemmConfig c>

@@ -1,20 +1,20 @@
 // When all warps have told what they found of columns that share a scale (epilogue/run_exchange.cuh).
 #pragma once
 
-#include <deep_gemm/arch/sm90_smem.cuh>
 #include <deep_gemm/epilogue/run_exchange.cuh>
 #include <deep_gemm/ptx/barrier.cuh>
 #include <deep_gemm/ptx/control.cuh>
 
 namespace deep_gemm {
 
-inline constexpr int32_t kRunsFound = 7;  // a named barrier of the math warps
+inline constexpr int32_t kRunsFound = 7;  // a named barrier, or the first of one for each warpgroup
 
-/// Of a tile, by those of its math warps that have sums.
-template <GemmConfig c>
-class FoundRuns {
+/// Of a tile, by `kWarps` of each CTA, which have sums of it; or (`kByWarpgroup`) by each warpgroup of its own part. A
+/// piece of a warp has `kHeld` columns of D side by side.
+template <GemmConfig c, typename Smem, int32_t kHeld, int32_t kWarps, bool kByWarpgroup = false>
+class FoundRunsOf {
 public:
-    DG_DEVICE explicit FoundRuns(const Smem<c>& smem) : smem_(smem) {}
+    DG_DEVICE explicit FoundRunsOf(const Smem& smem) : smem_(smem) {}
 
     template <typename Place>
     DG_DEVICE void tell_place(Place& at) const {
@@ -37,22 +37,28 @@ public:
     }
     DG_DEVICE void end() { ++tile_; }
 
-private:
-    static constexpr int32_t kHeld = fragment_d_cols(c), kBarriers = exchange_barriers(c, kHeld);
-    static constexpr int32_t kBuffers = kBarriers > 0 ? kBarriers : 1;
+    /// Before others may tell anything. One thread.
+    static DG_DEVICE void initialise(const Smem& smem) {
+        for (int32_t buffer = 0; buffer < kBarriers; ++buffer) {
+            ptx::barrier_init(smem.told(buffer), kArrivals);
+            ptx::barrier_arrive_expect(smem.told(buffer), told_bytes(c, kHeld));
+        }
+    }
 
-public:
+private:
+    static constexpr int32_t kBarriers = exchange_barriers(c, kHeld), kBuffers = kBarriers > 0 ? kBarriers : 1;
     /// Of a CTA's thread that knows how many bytes come, and of warps that have told theirs.
-    static constexpr int32_t kArrivals = 1 + (kBuffers > 1 ? c.sm90.math_warpgroups * 4 * run_ctas(c) : 0);
-
-private:
+    static constexpr int32_t kArrivals = 1 + (kBuffers > 1 ? kWarps * run_ctas(c) : 0);
     static constexpr bool kAcross = exchanges_across(c, kHeld);
+    static_assert(!kAcross || !kByWarpgroup, "of CTAs, warps tell each other together");
     static_assert(!kAcross || !c.split_k.last_tiles, "who shares last tiles has no barriers for it");
 
     DG_DEVICE uint32_t buffer() const { return tile_ % kBuffers; }
-    static DG_DEVICE void wait_for_warps() { ptx::named_barrier_wait(kRunsFound, c.sm90.math_warpgroups * 128); }
+    static DG_DEVICE void wait_for_warps() {
+        ptx::named_barrier_wait(kRunsFound + (kByWarpgroup ? threadIdx.x / 128 : 0), kWarps * 32);
+    }
 
-    const Smem<c> smem_;
+    const Smem smem_;
     uint32_t tile_ = 0;
 };
 
