@@ -18,6 +18,7 @@ import paths  # noqa: F401
 import torch
 from bench_packed import WEIGHTS, fp8, mn_major, scales
 from candidates import Candidate, forced, parse
+from field_calls import explain
 from tables import table
 
 import deep_gemm
@@ -48,7 +49,7 @@ def packed(kind: str, n: int, k: int) -> deep_gemm.PackedWeights:
 def picks(sizes: tuple[int, int, int], fields: dict[str, int], target: str, num_sms: int) -> list[Candidate]:
     """Of each way the config that costs least by the model."""
     problem = {**dict(zip("mnk", sizes, strict=True)), **fields, "num_sms": num_sms}
-    found = [c for c in parse(C.explain("dense", problem, target)) if c.rejection is None]
+    found = [c for c in parse(explain("dense", problem, target)) if c.rejection is None]
     return [next(c for c in found if (c.preconvert == "b") == (way == "unpacked")) for way in WAYS]
 
 

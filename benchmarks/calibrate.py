@@ -244,7 +244,7 @@ def check(arguments: argparse.Namespace | None) -> int:
         difference = max(abs(us / c.estimate_us - 1) for us, c in zip(ours, found, strict=True))
         largest[sizes.kind] = max(largest.get(sizes.kind, 0.0), float(difference))
     for kind, difference in largest.items():
-        print(f"{kind}: largest relative difference from C.explain {difference:.1e}")
+        print(f"{kind}: largest relative difference from selection {difference:.1e}")
     agrees = max(largest.values()) < 1e-4
     if not agrees:
         print("is deep_gemm/_C.so older than csrc/config/sm90/cost.hpp, or has its formula changed?")

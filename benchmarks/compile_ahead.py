@@ -20,11 +20,11 @@ def kernels_of(
 ) -> set[tuple[str, str]]:
     """Names and sources of the kernels that calls will want: with these configs, or with what selection picks. A
     mistake here costs only time: the call then compiles what it needs itself."""
-    from deep_gemm._extension import C
+    from field_calls import kernel_of
 
     grouping, fields = fields_of(sizes, num_sms)
     configs = [{}] if chosen is None else [dict(zip(FORCED, each.config, strict=True)) for each in chosen]
-    found = [C.problem_kernel(grouping, fields | config, target) for config in configs]
+    found = [kernel_of(grouping, fields | config, target) for config in configs]
     return {(str(kernel["name"]), str(kernel["text"])) for kernel in found}
 
 

@@ -16,9 +16,9 @@ from pathlib import Path
 import paths  # noqa: F401
 from compiled import Compiled, compile_all
 from drawn_problems import Problem, drawn_problems
+from field_calls import kernel_of
 from machine import describe, write_result
 
-from deep_gemm._extension import C
 from deep_gemm._progress import progress
 from deep_gemm._targets import GPUS
 
@@ -30,7 +30,7 @@ def kernels(problems: list[Problem], target: str) -> dict[str, Problem]:
     """Source text of every kernel, and the first problem that gets it."""
     found: dict[str, Problem] = {}
     for grouping, fields in problems:
-        found.setdefault(str(C.problem_kernel(grouping, fields, target)["text"]), (grouping, fields))
+        found.setdefault(str(kernel_of(grouping, fields, target)["text"]), (grouping, fields))
     return found
 
 

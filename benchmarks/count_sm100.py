@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import paths  # noqa: F401
 import sass_sm100 as sass
+from field_calls import kernel_of
 from tables import table
 
-from deep_gemm._extension import C
 from deep_gemm._targets import GPUS
 
 LARGE, SMALL = {"m": 4096, "n": 7168, "k": 2048}, {"m": 64, "n": 7168, "k": 2048}
@@ -73,7 +73,7 @@ FP32_COLUMNS = [
 
 
 def tile_of(fields: dict[str, int]) -> str:
-    kernel = C.problem_kernel("dense", {"num_sms": GPUS[sass.TARGET].sms, **fields}, sass.TARGET)
+    kernel = kernel_of("dense", {"num_sms": GPUS[sass.TARGET].sms, **fields}, sass.TARGET)
     return str(kernel["name"]).split("_dense_")[1].replace("_", " ")
 
 
@@ -86,7 +86,7 @@ def fp32_row(name: str, fields: dict[str, int]) -> list[object]:
 
 def row(name: str, fields: dict[str, int]) -> list[object]:
     code = sass.of_problem("dense", fields)
-    kernel = C.problem_kernel("dense", {"num_sms": GPUS[sass.TARGET].sms, **fields}, sass.TARGET)
+    kernel = kernel_of("dense", {"num_sms": GPUS[sass.TARGET].sms, **fields}, sass.TARGET)
     block, copies = sass.multiplying(code), sass.copying(code)
     transposes = block.scale_copies > 0 and ".row_blocks = true, .col_blocks = true" not in str(kernel["text"])
     words = sass.transposing(code) if transposes else None

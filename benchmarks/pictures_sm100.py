@@ -10,9 +10,9 @@ from __future__ import annotations
 import re
 
 import paths  # noqa: F401
+from field_calls import kernel_of
 from svg import BLUE, GREEN, GREY, IMAGES, ORANGE, RED, Picture
 
-from deep_gemm._extension import C
 from deep_gemm._targets import GPUS
 
 QUARTERS = (BLUE, GREEN, ORANGE, RED)
@@ -24,7 +24,7 @@ ROW_SET, COL_SET = 4, 8  # columns of tensor memory: four for each 128 rows
 
 def stages() -> int:
     fields = {"m": 4096, "n": 7168, "k": 2048, "tile_rows": ROWS, "tile_cols": COLS, "cluster_rows": 2}
-    kernel = C.problem_kernel("dense", {**fields, "num_sms": GPUS[TARGET].sms}, TARGET)
+    kernel = kernel_of("dense", {**fields, "num_sms": GPUS[TARGET].sms}, TARGET)
     return int(re.findall(r"\.stages = (\d+)", str(kernel["text"]))[0])
 
 

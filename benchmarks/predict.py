@@ -39,7 +39,7 @@ class Candidate:
 
 
 def fields_of(sizes: Sizes, num_sms: int = HOPPER_SMS) -> tuple[str, dict[str, int]]:
-    """A problem as C.explain and C.problem_kernel take it."""
+    """A problem as tests/support/field_calls.py takes it."""
     fields = {"m": sizes.m, "n": sizes.n, "k": sizes.k, "num_sms": num_sms}
     groups = {**fields, "groups": sizes.groups}
     added = {"fp32_output": 1, "per_row_b": 1, "add_c": 1, "in_place": 1}
@@ -54,9 +54,9 @@ def fields_of(sizes: Sizes, num_sms: int = HOPPER_SMS) -> tuple[str, dict[str, i
 
 
 def explain(sizes: Sizes, num_sms: int = HOPPER_SMS, target: str = HOPPER_TARGET) -> str:
-    from deep_gemm._extension import C
+    import field_calls
 
-    return C.explain(*fields_of(sizes, num_sms), target)
+    return field_calls.explain(*fields_of(sizes, num_sms), target)
 
 
 def candidates(sizes: Sizes, num_sms: int = HOPPER_SMS, target: str = HOPPER_TARGET) -> list[Candidate]:

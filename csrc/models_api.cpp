@@ -4,7 +4,8 @@
 #include <string>
 #include <vector>
 
-#include "api/check/request.hpp"
+#include "api/run/plan_cache.hpp"
+#include "config/dispatch.hpp"
 #include "config/explain.hpp"
 #include "config/sm90/clusters.hpp"
 #include "util/ffi.hpp"
@@ -20,11 +21,11 @@ Object cost_constants() {
     return found;
 }
 
-/// SM100's legal configs for a problem, by their text, with what they would cost in microseconds if `given` were its
-/// constants.
-Object estimates(const std::string& grouping, const Object& fields, const std::string& target, const Numbers& given) {
-    const Problem p = request_of(grouping, fields, target).problem;
-    require(p.arch == Arch::sm100, "constants can be tried for SM100, not for ", target);
+/// SM100's legal configs for this thread's latest recorded call, by their text, with what they would cost in
+/// microseconds if `given` were its constants.
+Object recorded_estimates(const Numbers& given) {
+    const Problem& p = latest_recorded_plan().problem;
+    require(p.arch == Arch::sm100, "constants can be tried for SM100, not for ", name(p.arch));
     sm100::CostConstants constants;
     for (const auto& [name, number] : given) {
         bool known = false;
@@ -58,4 +59,4 @@ std::vector<int64_t> cta_order_by_gpc(int64_t num_sms, int64_t clusters, int64_t
 
 DEEP_GEMM_EXPORT(cta_order_by_gpc, deep_gemm::cta_order_by_gpc);
 DEEP_GEMM_EXPORT(cost_constants, deep_gemm::cost_constants);
-DEEP_GEMM_EXPORT(estimates, deep_gemm::estimates);
+DEEP_GEMM_EXPORT(recorded_estimates, deep_gemm::recorded_estimates);

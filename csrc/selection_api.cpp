@@ -1,17 +1,21 @@
-// Which kernel a problem gets, as source text, and which pairs there are: for `python -m deep_gemm`, precompiling and
-// tests. Needs no device.
+// Which kernel a recorded call gets, as source text, and which pairs there are: for `python -m deep_gemm`, precompiling
+// and tests. Needs no device.
 
 #include <cstddef>
 #include <cstdint>
 #include <iterator>
+#include <optional>
 #include <string>
+#include <type_traits>
 
-#include "api/check/request.hpp"
+#include "api/call/tensors.hpp"
 #include "api/prepare/layout_kernels.hpp"
 #include "api/prepare/unpack_weights.hpp"
 #include "api/prepare/widen.hpp"
 #include "api/run/plan_cache.hpp"
+#include "config/dispatch.hpp"
 #include "config/explain.hpp"
+#include "config/fields.hpp"
 #include "config/pairs.hpp"
 #include "jit/render.hpp"
 #include "util/ffi.hpp"
@@ -37,20 +41,40 @@ Object kernel_of(const Problem& p, const Choice& candidate) {
     return kernel;
 }
 
-Choice choice_of(const Request& r) {
-    if (r.tiling.tile_rows == 0) return select(r.problem);
-    const Candidate forced = make_candidate(r.problem, r.tiling);
+/// A config by the names of its fields; none where there are no names.
+std::optional<Tiling> tiling_of(const Object& fields) {
+    if (fields.empty()) return std::nullopt;
+    Tiling tiling;
+    for (const auto& [name, value] : fields) {
+        bool known = false;
+        for_each_number(tiling, [&, &name = name, &value = value](const std::string& part, auto& number) {
+            if (part != name) return;
+            known = true;
+            using Number = std::remove_cvref_t<decltype(number)>;
+            const int64_t given = std::get<int64_t>(value);
+            if constexpr (std::is_same_v<Number, bool>)
+                number = given != 0;
+            else if constexpr (std::is_enum_v<Number>)
+                number = value_at<Number>(given, part);
+            else
+                number = to_int32(given, part.c_str());
+        });
+        require(known, "a config has no field ", name);
+    }
+    require(tiling.tile_rows > 0 && tiling.tile_cols > 0, "a config has both tile_rows and tile_cols");
+    return tiling;
+}
+
+/// The same of this thread's latest recorded call, with this config instead of the selected one.
+Object recorded_kernel(const Object& config) {
+    const auto& [problem, choice] = latest_recorded_plan();
+    const std::optional<Tiling> tiling = tiling_of(config);
+    if (!tiling) return kernel_of(problem, choice);
+    const Candidate forced = make_candidate(problem, *tiling);
     require(forced.rejection.empty(), "the config cannot serve the problem: ", forced.rejection);
-    return finish(r.problem, forced);
+    return kernel_of(problem, finish(problem, forced));
 }
-
-Object problem_kernel(const std::string& grouping, const Object& fields, const Target& target) {
-    const Request r = request_of(grouping, fields, target);
-    return kernel_of(r.problem, choice_of(r));
-}
-
-/// The same of this thread's latest recorded call.
-Object recorded_kernel() { return kernel_of(latest_recorded_plan().problem, latest_recorded_plan().choice); }
+/// Every candidate for it, one a line.
 std::string explain_recorded() { return explain(latest_recorded_plan().problem); }
 
 /// What rearranges operands and scales for it: {name: text}.
@@ -95,17 +119,10 @@ std::string pairs() {
     return text;
 }
 
-/// Every candidate, one a line.
-std::string explain_problem(const std::string& grouping, const Object& fields, const Target& target) {
-    return explain(request_of(grouping, fields, target).problem);
-}
-
 }  // namespace
 }  // namespace deep_gemm
 
 DEEP_GEMM_EXPORT(pairs, deep_gemm::pairs);
-DEEP_GEMM_EXPORT(explain, deep_gemm::explain_problem);
-DEEP_GEMM_EXPORT(problem_kernel, deep_gemm::problem_kernel);
 DEEP_GEMM_EXPORT(recorded_kernel, deep_gemm::recorded_kernel);
 DEEP_GEMM_EXPORT(explain_recorded, deep_gemm::explain_recorded);
 DEEP_GEMM_EXPORT(recorded_layout_kernels, deep_gemm::recorded_layout_kernels);

@@ -498,10 +498,8 @@ def scale_layout_arch(tensor: Tensor, /) -> str:
 def cost_constants() -> Mapping[str, float]:
     """What SM100's cost model goes by (csrc/config/sm100/cost_constants.hpp), by name."""
 
-def estimates(
-    grouping: str, fields: Mapping[str, int], target: str, constants: Mapping[str, float], /
-) -> Mapping[str, float]:
-    """SM100's legal configs for a problem as `problem_kernel` takes it, by their text, with what they would cost in
+def recorded_estimates(constants: Mapping[str, float], /) -> Mapping[str, float]:
+    """SM100's legal configs for this thread's latest recorded call, by their text, with what they would cost in
     microseconds if these were constants of the cost model; those that are not named stay as they are."""
 
 def cta_order_by_gpc(num_sms: int, clusters: int, size: int, /) -> Sequence[int]:
@@ -536,34 +534,19 @@ def set_autotune(simulated: bool, index: int, on: bool, measure: Callable[[str],
 
 # csrc/selection_api.cpp: which kernel a problem gets.
 
-def explain(grouping: str, fields: Mapping[str, int], target: str | None = None, /) -> str:
-    """Every candidate for a problem as `problem_kernel` takes it, cheapest first, refused ones last, one a line."""
-
 def pairs() -> str:
     """The pair table (csrc/config/pairs.hpp): a pair a line, "key=value" by spaces, values by commas."""
 
-def problem_kernel(grouping: str, fields: Mapping[str, int], target: str | None = None, /) -> Mapping[str, Any]:
-    """The kernel of a problem: name, text, smem_bytes, num_ctas, threads, estimated_us; preconvert_name and
-    preconvert_text of one that converts an operand before it. `grouping` is "dense", "m_contiguous", "m_psum", "masked"
-    (m is then max_m), "k_contiguous" (k is then the sum of K), "batched" or "batch_sum" (groups are parts, and k is the
-    sum of theirs).
-    `target` is one of deep_gemm/_targets.py, or Hopper's.
+def recorded_kernel(config: Mapping[str, int], /) -> Mapping[str, Any]:
+    """The kernel of this thread's latest recorded call: name, text, smem_bytes, num_ctas, threads, estimated_us;
+    preconvert_name and preconvert_text of one that converts an operand before it.
 
-    Fields: m, n, k, num_sms; groups, alignment, expected_m, mn_major_a and mn_major_b (on Hopper of 16 bits), add_c,
-    in_place, group_maps, head_left, head_skipped, head_right, compiled_dims (bits 1, 2, 4 for M, N, K; otherwise the
-    default of the calls). Elements by name: of operands (bf16, fp16, s8; FP8 otherwise) and of D (fp32_output,
-    fp16_output, s32_output of s8 without scales; otherwise FP16 for FP16 operands, else BF16); of s8, bias (BF16) or
-    fp32_bias. Scales on Hopper: per_row_b. On SM100: gran_k_a and gran_k_b (128, which is the default, or 32 of K for
-    each exponent), packs_scales_a and packs_scales_b (FP32, which a kernel of ours packs before). A config instead of
-    the selected one: tile_rows, tile_cols, swap_ab, cluster_rows, cluster_cols, cluster_k, k_warpgroups, and which
-    operand a kernel converts before the product: preconvert (1: A, 2: B).
+    A config that is not empty stands for the selected one: tile_rows, tile_cols, swap_ab, cluster_rows, cluster_cols,
+    cluster_k, k_warpgroups, and which operand a kernel converts before the product: preconvert (1: A, 2: B).
     """
 
-def recorded_kernel() -> Mapping[str, Any]:
-    """The kernel of this thread's latest recorded call, as `problem_kernel` describes one."""
-
 def explain_recorded() -> str:
-    """Every candidate for it, one a line, as `explain`."""
+    """Every candidate for it, cheapest first, refused ones last, one a line."""
 
 def recorded_layout_kernels() -> Mapping[str, str]:
     """Names and texts of what such calls may launch before its kernel, where operands or scales lie otherwise than it

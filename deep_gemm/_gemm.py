@@ -95,7 +95,7 @@ def gemm(
     bias: torch.Tensor | None = None,
     grouping: Grouping | None = None,
     epilogue: Epilogue | None = None,
-    recipe: tuple[int, int, int] | None = None,
+    recipe: tuple[int, int, int] | tuple[tuple[int, int], tuple[int, int]] | None = None,
     compiled_dims: str | None = None,
 ) -> None:
     """`d = c + a @ b.T + bias` of any formats that are multiplied with each other, dense or grouped.
@@ -109,7 +109,7 @@ def gemm(
         bias: `[N]`, or `[G, N]`, added in FP32. INT8 and packed weights take it.
         grouping: None (dense), or `Contiguous`, `Masked`, `KGroups` or `Batched`.
         epilogue: what happens to complete sums (`deep_gemm.epilogue`).
-        recipe: how scales are shared, as the function has it.
+        recipe: rows of a, rows of b, and K that share a scale; or a pair, (rows of a, K) and (rows of b, K).
         compiled_dims: which extents are constants of the kernel; by default as the function has it.
 
     int8 data with float32 scales (or none) is INT8. It is FP4 where its dtype is float4_e2m1fn_x2, where its scales
@@ -121,8 +121,11 @@ def gemm(
     """
     function = _function(_format(a, b), grouping, a)
     a, b = _in_bytes(a), _in_bytes(b)
-    options: dict[str, Any] = {"c": c, "bias": bias, "epilogue": epilogue, "recipe": recipe}
-    options["compiled_dims"] = compiled_dims
+    options: dict[str, Any] = {"c": c, "bias": bias, "epilogue": epilogue, "compiled_dims": compiled_dims}
+    if recipe is not None and len(recipe) == 2:
+        options["recipe_a"], options["recipe_b"] = recipe
+    else:
+        options["recipe"] = recipe
     given = {name: value for name, value in options.items() if value is not None}
     known = _PARAMETERS[function.__name__]
     for name in given:

@@ -3,9 +3,9 @@
     python benchmarks/calibrate.py measure --out results                     # on the GPU: results/calibration.json
     python benchmarks/first_day/fit.py results/calibration.json --out results    # results/fit.json
 
-The formulas are the library's own (C.estimates). What is minimised is the mean square of log(estimate / time), and of
-what the model's picks lose. A constant may become a quarter of what it is or four times as much, no more: beyond that
-the formula is wrong, and not its constant.
+The formulas are the library's own (C.recorded_estimates). What is minimised is the mean square of log(estimate /
+time), and of what the model's picks lose. A constant may become a quarter of what it is or four times as much, no
+more: beyond that the formula is wrong, and not its constant.
 """
 
 from __future__ import annotations
@@ -22,6 +22,7 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 import paths  # noqa: F401
+from field_calls import estimates_of
 from predict import fields_of
 from shapes import sizes_of
 
@@ -40,7 +41,7 @@ class Problem:
     us: dict[str, float]  # by config
 
     def estimates(self, constants: dict[str, float]) -> dict[str, float]:
-        found = C.estimates(self.grouping, self.fields, self.target, constants)
+        found = estimates_of(self.grouping, self.fields, self.target, constants)
         return {config: us for config, us in found.items() if config in self.us}
 
     def regret(self, constants: dict[str, float]) -> float:
@@ -50,7 +51,7 @@ class Problem:
 
 
 def text_of(config: list[int]) -> str:
-    """As C.estimates names a config."""
+    """As C.recorded_estimates names a config."""
     swapped, rows, cols, *cluster, k_warpgroups = config
     shape = "x".join(map(str, cluster))
     return f"{'swapped' if swapped else 'straight'} {rows}x{cols} cluster {shape} k_warpgroups {k_warpgroups}"

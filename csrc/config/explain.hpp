@@ -5,16 +5,6 @@
 
 namespace deep_gemm {
 
-/// The grouping of this name.
-inline Grouping grouping_named(std::string_view wanted) {
-    std::string known;
-    for (size_t i = 0; i < std::size(Names<Grouping>::kValues); ++i) {
-        if (Names<Grouping>::kValues[i] == wanted) return static_cast<Grouping>(i);
-        known += concat(i > 0 ? ", " : "", Names<Grouping>::kValues[i]);
-    }
-    fail(ErrorKind::value, "the grouping must be one of ", known, ", got ", wanted);
-}
-
 /// A tile, its cluster and k_warpgroups: "swapped 64x16 cluster 1x1x4 k_warpgroups 1"; "preconvert a" or "b"
 /// where a kernel before the product converts that operand.
 inline std::string tile_text(const Tiling& x) {

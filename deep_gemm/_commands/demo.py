@@ -14,6 +14,7 @@ import deep_gemm
 from .. import jit
 from .._extension import C
 from .._targets import AMPERE_TARGET, BLACKWELL_TARGET, GPUS, HOPPER_TARGET
+from ..utils.math import ceil_div
 from .doctor import usable_gpu
 from .output import Output, first_line
 from .timing import gpu_seconds
@@ -106,9 +107,19 @@ def tell_speed(shape: tuple[int, int, int], seconds: float, output: Output, fact
         output.say("efficiency", f"{floor / seconds:.2f} of {limits}")
 
 
+def blank_operands(m: int, n: int, k: int) -> tuple[Scaled, Scaled, torch.Tensor]:
+    """A, B and D of a product that is recorded."""
+    blocks = ceil_div(k, 128)
+    a = jit.placeholder(m, k, dtype=torch.float8_e4m3fn), jit.placeholder(m, blocks, dtype=torch.float32)
+    of_b = jit.placeholder(ceil_div(n, 128), blocks, dtype=torch.float32)
+    return a, (jit.placeholder(n, k, dtype=torch.float8_e4m3fn), of_b), jit.placeholder(m, n, dtype=torch.bfloat16)
+
+
 def compile_kernel(shape: tuple[int, int, int], target: str, output: Output, facts: dict[str, Any]) -> None:
     m, n, k = shape
-    kernel = C.problem_kernel("dense", {"m": m, "n": n, "k": k, "num_sms": GPUS[target].sms}, target)
+    with jit.record(target):
+        deep_gemm.fp8_gemm_nt(*blank_operands(m, n, k))
+        kernel = C.recorded_kernel({})
     before = jit.statistics()["found_on_disk"]
     begin = time.perf_counter()
     image = C.jit_compile(kernel["name"], kernel["text"], target, "cubin")

@@ -89,7 +89,7 @@ def explain(arguments: argparse.Namespace, output: Output) -> int:
         output.line(f"   {count:4d}: {reason}")
     if arguments.all:
         output.line("\n".join(f"   {line}" for line in refused))
-    kernel = dict(C.recorded_kernel())
+    kernel = dict(C.recorded_kernel({}))
     output.facts["kernel"] = kernel
     if "preconvert_name" in kernel:
         output.line(f"\n{kernel['preconvert_name']} converts an operand before it")

@@ -14,7 +14,7 @@ from .._gemm import Contiguous, Masked, gemm
 from ..epilogue import Chain, RowScale, SwiGLU
 from ..weights import PackedWeights
 from .checkpoint import Checkpoint
-from .gates import Gated, gate_is_fused, gated_in_torch, gated_tokens, operands_name
+from .gates import Gated, gate_is_fused, gated_in_torch, gated_tokens
 from .master import MasterWeights, to_local
 from .numbers import Grouping, Scaled, as_autocast_has_it, fp8_rows, in_halves, joined, scale_form, target_of
 from .products import experts_product
@@ -269,14 +269,13 @@ class GroupedExperts(torch.nn.Module):
         return self._second_tokens(gated_in_torch(both, self.gate), grouping) if quantised is None else quantised
 
     def _fuses(self, operand: Any, data: torch.Tensor, grouping: Grouping, quantised: bool) -> bool:
-        kind = "masked" if isinstance(grouping, Masked) else "m_contiguous"
         sizes = 2 * self.inner, self.hidden, self.local_experts
         if isinstance(operand, PackedWeights):  # those packed so are multiplied no other way
             return operand.gate_up is not None and not quantised
-        operands = operands_name(operand)
         if quantised and scale_form(data.device) != "fp32":
             return False
-        return gate_is_fused(target_of(data.device), kind, operands, *sizes, self.gate.record, quantised)
+        target, kinds = target_of(data.device), (isinstance(grouping, Masked), isinstance(operand, tuple))
+        return gate_is_fused(target, *kinds, *sizes, self.gate.record, quantised)
 
     def _second_tokens(self, inner: torch.Tensor, grouping: Grouping) -> Any:
         if isinstance(self.down, StoredWeights):

@@ -4,55 +4,74 @@ from __future__ import annotations
 
 import functools
 import struct
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import torch
 
 from .. import quantize
 from .._compiled import constant_when_compiled
-from .._extension import C
 from .._gates import KINDS, ROWS, Gate, gated_product
+from .._gemm import Contiguous, Masked, gemm
+from .._recording import placeholder, record
 from .._targets import GPUS
-from ..epilogue import GeGLU, SwiGLU
+from ..epilogue import GeGLU, SwiGLU, epilogue_of
+from ..utils.math import ceil_div
 from .numbers import Grouping, scale_form
 
 Gated = SwiGLU | GeGLU
-_QUANTISED_COLUMNS = 128  # that share a scale
+_BLOCK = 128  # columns of a quantised result, or rows and K of weights, that share a scale
 
 
 @constant_when_compiled
 def gate_is_fused(
-    target: str, grouping: str, operands: str, n: int, k: int, groups: int, gate: Gate, quantised: bool
+    target: str, masked: bool, fp8: bool, n: int, k: int, groups: int, gate: Gate, quantised: bool
 ) -> bool:
-    """Whether products have such an epilogue: asked of the runtime, by what it would refuse.
+    """Whether products of experts have such an epilogue: asked by recording a call, which else is refused.
 
     Args:
-        operands: how the runtime's problems name them: "bf16", or "" (FP8).
+        masked: whether each expert has a matrix of rows.
+        fp8: whether operands are FP8 with scales, else they are BF16.
         quantised: whether the result is FP8 with scales.
     """
-    return _is_fused(target, grouping, operands, n, k, groups, gate, quantised)
+    return _is_fused(target, masked, fp8, n, k, groups, gate, quantised)
 
 
 @functools.lru_cache(maxsize=256)
-def _is_fused(
-    target: str, grouping: str, operands: str, n: int, k: int, groups: int, gate: Gate, quantised: bool
+def _is_fused(target: str, *call: Any) -> bool:
+    # In a thread of its own: this one may record calls already, or trace a program.
+    with ThreadPoolExecutor(1) as pool:
+        return target in GPUS and pool.submit(_is_recorded, target, *call).result()
+
+
+def _is_recorded(
+    target: str, masked: bool, fp8: bool, n: int, k: int, groups: int, gate: Gate, quantised: bool
 ) -> bool:
-    fields = {"m": 128, "n": n, "k": k, "groups": groups, "num_sms": GPUS[target].sms} if target in GPUS else {}
-    fields |= {"gate": gate[0], "gate_rows": gate[1]}
-    if operands:
-        fields[operands] = 1
+    each, rows = (groups,) if masked else (), _BLOCK
+
+    def operand(*shape: int, block_rows: int = 1) -> Any:
+        if not fp8:
+            return placeholder(*shape, dtype=torch.bfloat16)
+        scales = *shape[:-2], ceil_div(shape[-2], block_rows), ceil_div(k, _BLOCK)
+        return placeholder(*shape, dtype=torch.float8_e4m3fn), placeholder(*scales, dtype=torch.float32)
+
+    d: Any = placeholder(*each, rows, n // 2, dtype=torch.float8_e4m3fn if quantised else torch.bfloat16)
     if quantised:
-        fields["quantised"] = _QUANTISED_COLUMNS
+        d = d, placeholder(*each, ceil_div(n // 2, _BLOCK), rows, dtype=torch.float32).mT
+    counts = placeholder(groups if masked else rows, dtype=torch.int32)
+    grouping = Masked(counts, rows) if masked else Contiguous(counts)
     try:
-        C.problem_kernel(grouping, fields, target)
+        with record(target):
+            gemm(
+                operand(*each, rows, k),
+                operand(groups, n, k, block_rows=_BLOCK),
+                d,
+                grouping=grouping,
+                epilogue=epilogue_of(None, None, [*gate], None),
+            )
     except (ValueError, TypeError, RuntimeError):
         return False
     return True
-
-
-def operands_name(weights: Any) -> str:
-    """Of plain weights and of pairs."""
-    return "" if isinstance(weights, tuple) else "bf16"
 
 
 def gated_tokens(both: torch.Tensor, gate: Gated, activations: str, grouping: Grouping) -> Any | None:

@@ -133,6 +133,8 @@ def test_fp4_is_told_by_its_scales_or_its_dtype() -> None:
         tokens, options = fp8(M, K), {"recipe_a": (1, 128), "recipe_b": (1, 32)}
         wanted = result(lambda d: deep_gemm.fp8_fp4_gemm_nt(tokens, b, d, **options), M, N)
         assert torch.equal(result(lambda d: deep_gemm.gemm(tokens, named[1], d), M, N), wanted)
+        one_for_each = (1, 128), (1, 32)
+        assert torch.equal(result(lambda d: deep_gemm.gemm(tokens, b, d, recipe=one_for_each), M, N), wanted)
 
 
 def test_options_go_on() -> None:
@@ -157,6 +159,7 @@ def test_options_go_on() -> None:
             "bias must be None, since bf16_gemm_nt",
         ),
         (lambda: (bf16(M, K), bf16(N, K)), {"recipe": (1, 1, 128)}, ValueError, "recipe must be None"),
+        (lambda: (bf16(M, K), bf16(N, K)), {"recipe": ((1, 128), (1, 32))}, ValueError, "recipe_a must be None"),
         (lambda: (bf16(M, K), bf16(N, K)), {"grouping": 3}, TypeError, r"grouping must be Contiguous, .* got 3"),
         (
             lambda: (int8(M, K), int8(N, K)),

@@ -8,9 +8,9 @@ import fresh
 import pytest
 from command_line import refuse, run, succeed
 from fake_nvcc import fake_nvcc
+from field_calls import kernel_of
 
 import deep_gemm
-from deep_gemm._extension import C
 from deep_gemm._precompile import Calls, kernels_of
 from deep_gemm._targets import AMPERE_TARGET, BLACKWELL_TARGET, GPUS, HOPPER_TARGET
 
@@ -162,7 +162,7 @@ def test_a_kernel_says_what_converts_an_operand_ahead(cache) -> None:
         "tile_cols": 64,
         "preconvert": 2,
     }
-    kernel = C.problem_kernel("dense", {"m": 64, "n": 64, "k": 128, "num_sms": 1, **fields}, "sm_80")
+    kernel = kernel_of("dense", {"m": 64, "n": 64, "k": 128, "num_sms": 1, **fields}, "sm_80")
     fresh.check(FORCED_CALL, DG_JIT_CACHE_DIR=cache)
     called = {path.with_name("kernel.cu").read_text() for path in cache.rglob("kernel.ptx")}
     assert called == {str(kernel["text"]), str(kernel["preconvert_text"])}

@@ -13,6 +13,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from field_calls import estimates_of
 
 from deep_gemm._extension import C
 
@@ -83,7 +84,7 @@ def test_a_fit_finds_the_constants_that_made_the_times(part, tmp_path) -> None:
     problems = []
     for case in CASES:
         grouping, fields = fit.fields_of(fit.sizes_of(case), 148)
-        us = dict(C.estimates(grouping, fields, "sm_100f", true))
+        us = dict(estimates_of(grouping, fields, "sm_100f", true))
         problems.append(fit.Problem(case, grouping, fields, "sm_100f", us))
     before, after = fit.summary(problems, {}), fit.summary(problems, fit.fit(problems, 1.5, 0))
     assert after["loss"] < before["loss"] / 20
@@ -93,7 +94,7 @@ def test_a_fit_finds_the_constants_that_made_the_times(part, tmp_path) -> None:
 def test_configs_are_named_as_the_library_names_them(part) -> None:
     fit = part("fit")
     grouping, fields = fit.fields_of(fit.sizes_of(CASES[1]), 148)
-    assert fit.text_of([0, 128, 224, 2, 1, 1, 1]) in C.estimates(grouping, fields, "sm_100f", {})
+    assert fit.text_of([0, 128, 224, 2, 1, 1, 1]) in estimates_of(grouping, fields, "sm_100f", {})
 
 
 def test_failed_tests_are_told_and_run_again_alone(part, tmp_path, monkeypatch) -> None:

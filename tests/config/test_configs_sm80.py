@@ -12,13 +12,13 @@ import pytest
 import torch
 from candidates import Candidate, can_serve, forced, parse
 from devices import SCHEDULES, on_simulator
+from field_calls import explain
 from grouped_inputs import contiguous, masked, run_experts
 from inputs import GuardedOutput, random_blocks, random_rows
 from reference import assert_matches, product_nt
 
 import deep_gemm
 from deep_gemm import simulator
-from deep_gemm._extension import C
 
 M, N, K = 259, 287, 336  # two tiles of 128 and a few rows; K ends inside a block of 64 as of 128
 COUNTS = [5, 0, 130]  # experts' rows
@@ -109,7 +109,7 @@ KINDS: dict[str, tuple[str, dict[str, int], Run]] = {
 def parameter_sets() -> list:
     sets = []
     for name, (grouping, fields, _) in KINDS.items():
-        found = parse(C.explain(grouping, {"num_sms": FEW_SMS, **fields}, "sm_80"))
+        found = parse(explain(grouping, {"num_sms": FEW_SMS, **fields}, "sm_80"))
         for number, candidate in enumerate(filter(can_serve, found)):
             (device,) = on_simulator(SCHEDULES[number % len(SCHEDULES)], arch="sm80")
             frame = "swapped" if candidate.swapped else "straight"
@@ -130,7 +130,7 @@ def test_the_tiles_are_all_of_them() -> None:
     """Each that selection knows serves some kind of call."""
     known = {
         (x.swapped, x.rows, x.cols, x.k_warpgroups)
-        for x in parse(C.explain("dense", {"num_sms": FEW_SMS, **SIZES, "bf16": 1}, "sm_80"))
+        for x in parse(explain("dense", {"num_sms": FEW_SMS, **SIZES, "bf16": 1}, "sm_80"))
     }
     tested = {(x.swapped, x.rows, x.cols, x.k_warpgroups) for x in (each.values[1] for each in parameter_sets())}
     assert known == tested

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+from field_calls import estimates_of, explain
 
 from deep_gemm._extension import C
 
@@ -21,10 +22,10 @@ def problem(name: str) -> tuple[str, dict[str, int]]:
 
 @pytest.mark.parametrize("name", PROBLEMS)
 def test_estimates_are_those_of_selection(name) -> None:
-    estimates = dict(C.estimates(*problem(name), TARGET, {}))
-    assert dict(C.estimates(*problem(name), TARGET, dict(C.cost_constants()))) == estimates
+    estimates = dict(estimates_of(*problem(name), TARGET, {}))
+    assert dict(estimates_of(*problem(name), TARGET, dict(C.cost_constants()))) == estimates
     explained = {}
-    for line in C.explain(*problem(name), TARGET).splitlines():
+    for line in explain(*problem(name), TARGET).splitlines():
         config, _, cost = line.rpartition(": ")
         if cost.endswith(" us"):
             explained[config.partition(" threads")[0]] = float(cost.removesuffix(" us"))
@@ -33,12 +34,12 @@ def test_estimates_are_those_of_selection(name) -> None:
 
 def test_a_constant_changes_what_it_is_for() -> None:
     slower = {"launch_us": C.cost_constants()["launch_us"] + 2}
-    before, after = (dict(C.estimates(*problem("few tokens"), TARGET, given)) for given in ({}, slower))
+    before, after = (dict(estimates_of(*problem("few tokens"), TARGET, given)) for given in ({}, slower))
     assert all(after[config] == pytest.approx(us + 2) for config, us in before.items())
 
 
 def test_unknown_constants_and_other_targets_are_refused() -> None:
     with pytest.raises(ValueError, match="no constant launch"):
-        C.estimates(*problem("few tokens"), TARGET, {"launch": 1.0})
-    with pytest.raises(ValueError, match="for SM100, not for sm_90a"):
-        C.estimates(*problem("few tokens"), "sm_90a", {})
+        estimates_of(*problem("few tokens"), TARGET, {"launch": 1.0})
+    with pytest.raises(ValueError, match="for SM100, not for sm90"):
+        estimates_of(*problem("few tokens"), "sm_90a", {})

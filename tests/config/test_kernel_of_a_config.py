@@ -1,15 +1,14 @@
-"""C.problem_kernel with a config instead of the selected one, which calibration compiles ahead."""
+"""kernel_of with a config instead of the selected one, which calibration compiles ahead."""
 
 from __future__ import annotations
 
 import pytest
+from field_calls import kernel_of
 from test_selection import SIZES
-
-from deep_gemm._extension import C
 
 
 def test_is_that_config() -> None:
-    text = str(C.problem_kernel("dense", SIZES | {"tile_rows": 64, "tile_cols": 80, "k_warpgroups": 2})["text"])
+    text = str(kernel_of("dense", SIZES | {"tile_rows": 64, "tile_cols": 80, "k_warpgroups": 2})["text"])
     assert ".tile = {.rows = 64, .cols = 80, .k = 128}" in text
     assert ".warpgroups = 2" in text
 
@@ -29,7 +28,7 @@ def test_is_that_config() -> None:
     ],
 )
 def test_looks_ahead_where_that_was_faster(fields, rows, cols, ahead) -> None:
-    text = str(C.problem_kernel("dense", SIZES | fields | {"tile_rows": rows, "tile_cols": cols})["text"])
+    text = str(kernel_of("dense", SIZES | fields | {"tile_rows": rows, "tile_cols": cols})["text"])
     assert f".look_ahead = {str(ahead).lower()}" in text
 
 
@@ -48,21 +47,21 @@ def test_looks_ahead_where_that_was_faster(fields, rows, cols, ahead) -> None:
     ],
 )
 def test_products_of_scales_by_wgmma(fields, rows, cols, products) -> None:
-    text = str(C.problem_kernel("dense", SIZES | fields | {"tile_rows": rows, "tile_cols": cols})["text"])
+    text = str(kernel_of("dense", SIZES | fields | {"tile_rows": rows, "tile_cols": cols})["text"])
     assert f".wgmma_products = {str(products).lower()}" in text
 
 
 def test_half_a_tile() -> None:
     with pytest.raises(ValueError, match="both tile_rows and tile_cols"):
-        C.problem_kernel("dense", SIZES | {"tile_rows": 64})
+        kernel_of("dense", SIZES | {"tile_rows": 64})
 
 
 @pytest.mark.parametrize("target", ["sm_80", "sm_90a", "sm_100a"])
 def test_of_no_tile_that_there_is(target) -> None:
     with pytest.raises(ValueError, match="cannot serve the problem: selection knows no such config"):
-        C.problem_kernel("dense", SIZES | {"tile_rows": 3, "tile_cols": 5}, target)
+        kernel_of("dense", SIZES | {"tile_rows": 3, "tile_cols": 5}, target)
 
 
 def test_that_cannot_serve() -> None:
     with pytest.raises(ValueError, match="cannot serve the problem: groups do not split K"):
-        C.problem_kernel("masked", SIZES | {"groups": 4, "tile_rows": 64, "tile_cols": 64, "cluster_k": 2})
+        kernel_of("masked", SIZES | {"groups": 4, "tile_rows": 64, "tile_cols": 64, "cluster_k": 2})

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 from candidates import Candidate, parse, straight
+from field_calls import explain, kernel_of
 
-from deep_gemm._extension import C
 from deep_gemm._targets import GPUS, HOPPER_SMS
 
 SM100 = "sm_100a"
@@ -28,7 +28,7 @@ SM100 = "sm_100a"
     ],
 )
 def test_weights_leave_the_l2_first_if_they_are_not_huge(grouping, fields, streams) -> None:
-    kernel = C.problem_kernel(grouping, {"num_sms": HOPPER_SMS, **fields})
+    kernel = kernel_of(grouping, {"num_sms": HOPPER_SMS, **fields})
     assert (".stream_b = true" in str(kernel["text"])) == streams
 
 
@@ -43,7 +43,7 @@ def test_weights_leave_the_l2_first_if_they_are_not_huge(grouping, fields, strea
     ],
 )
 def test_so_they_do_on_sm100(grouping, fields, streams) -> None:
-    kernel = C.problem_kernel(grouping, {"num_sms": GPUS[SM100].sms, **fields}, SM100)
+    kernel = kernel_of(grouping, {"num_sms": GPUS[SM100].sms, **fields}, SM100)
     assert (".stream_b = true" in str(kernel["text"])) == streams
 
 
@@ -54,7 +54,7 @@ def test_so_they_do_on_sm100(grouping, fields, streams) -> None:
 def test_no_sms_idle_where_reading_takes_long(m, n, k, bf16) -> None:
     """What was picked before had SMs idle for a third to half of the time, in which memory has less to do: on an H100 3
     to 5 % slower."""
-    best = parse(C.explain("dense", {"m": m, "n": n, "k": k, "bf16": bf16, "num_sms": HOPPER_SMS}))[0]
+    best = parse(explain("dense", {"m": m, "n": n, "k": k, "bf16": bf16, "num_sms": HOPPER_SMS}))[0]
     tiles = -(-n // (best.rows if best.swapped else best.cols)) * best.cluster
     assert tiles / (-(-tiles // HOPPER_SMS) * HOPPER_SMS) > 0.8
 
@@ -63,7 +63,7 @@ def test_a_wave_of_tiles_is_a_wave_though_padding_is_left_out() -> None:
     """34 x 4 tiles of 256x128 are more than 132: a second wave, of which four were thought to vanish as three quarters
     of a tile are real. On an H100 256x128 takes 62.4 us, DeepGEMM 51.4."""
     fields = {"m": 4096, "expected_m": 192, "n": 4352, "k": 4736, "groups": 4, "num_sms": HOPPER_SMS}
-    more, fit = (parse(C.explain("masked", fields | {"n": n})) for n in (4352, 4224))
+    more, fit = (parse(explain("masked", fields | {"n": n})) for n in (4352, 4224))
     assert straight(more, 256, 128).cost > 1.3 * straight(fit, 256, 128).cost
     assert straight(more, 128, 96).cost < straight(more, 256, 128).cost
 
@@ -77,7 +77,7 @@ AT_ONCE = {1: 148, 2: 74, 3: 46, 4: 34, 5: 26, 6: 22, 7: 16, 8: 16}
 
 
 def sm100_pick(grouping: str, fields: dict[str, int]) -> Candidate:
-    return parse(C.explain(grouping, {"num_sms": GPUS[SM100].sms, **fields}, SM100))[0]
+    return parse(explain(grouping, {"num_sms": GPUS[SM100].sms, **fields}, SM100))[0]
 
 
 @pytest.mark.parametrize("kind", ["fp8", "fp32_scales", "bf16"])
@@ -111,13 +111,13 @@ MXFP4_BESIDE_BF16 = {"bf16": 1, "e2m1": 1, "conversion_scales": 1, "gran_k_b": 3
 
 @pytest.mark.parametrize("m", [1, 16, 32, 64])
 def test_one_tile_converts_a_weight_for_few_tokens(m) -> None:
-    pick = parse(C.explain("dense", {"m": m, "n": 4096, "k": 7168, **MXFP4_BESIDE_BF16}, "sm_90a"))[0]
+    pick = parse(explain("dense", {"m": m, "n": 4096, "k": 7168, **MXFP4_BESIDE_BF16}, "sm_90a"))[0]
     assert pick.cols >= m
     assert (pick.cluster_shape[2], pick.k_warpgroups) == (2, 2)
 
 
 def test_tiles_that_convert_under_products_have_stages_to_wait_for_none() -> None:
-    pick = parse(C.explain("dense", {"m": 4096, "n": 4096, "k": 7168, **MXFP4_BESIDE_BF16}, "sm_90a"))[0]
+    pick = parse(explain("dense", {"m": 4096, "n": 4096, "k": 7168, **MXFP4_BESIDE_BF16}, "sm_90a"))[0]
     assert pick.cols <= 192
 
 
@@ -133,5 +133,5 @@ def test_tiles_that_convert_under_products_have_stages_to_wait_for_none() -> Non
 def test_picks_that_were_fast_as_sm_80(m, fields, tile) -> None:
     """Within 11 % of the fastest in sweeps on an H100, where other tiles took 1.3 to 1.5 of its time."""
     problem = {"m": m, "n": 7168, "k": 16384, "num_sms": HOPPER_SMS, **fields}
-    pick = parse(C.explain("dense", problem, "sm_80"))[0]
+    pick = parse(explain("dense", problem, "sm_80"))[0]
     assert (pick.rows, pick.cols, pick.k_warpgroups) == tile

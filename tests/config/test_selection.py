@@ -9,10 +9,10 @@ import pytest
 from candidates import candidates, parse, straight
 from cases import ODD, PUBLIC
 from fake_driver import launches
+from field_calls import explain, kernel_of
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from deep_gemm._extension import C
 from deep_gemm._targets import HOPPER_SMS
 
 MAX_SMEM_BYTES = 232448
@@ -56,14 +56,14 @@ def test_known_problems(m, n, k) -> None:
 
 def test_equal_problems_get_equal_configs() -> None:
     problem = ("dense", {"m": 4096, "n": 7168, "k": 2048, "num_sms": HOPPER_SMS})
-    assert C.explain(*problem) == C.explain(*problem)
+    assert explain(*problem) == explain(*problem)
 
 
 WEIGHT_GRADIENT = {"per_row_b": 1, "fp32_output": 1, "add_c": 1, "in_place": 1}
 
 
 def strip(kind: str, rows: int, cols: int, **fields: int) -> int:
-    return straight(parse(C.explain(kind, {"num_sms": HOPPER_SMS, **fields})), rows, cols).strip
+    return straight(parse(explain(kind, {"num_sms": HOPPER_SMS, **fields})), rows, cols).strip
 
 
 @pytest.mark.parametrize(
@@ -94,11 +94,6 @@ def test_strips_hold_a_whole_group() -> None:
     assert strip("masked", 256, 128, m=4096, groups=32, n=6144, k=7168, expected_m=192) == 1
 
 
-def test_extents_that_do_not_fit_are_refused() -> None:
-    with pytest.raises(ValueError, match=r"M must be between 1 and 2\^31 - 1, got 2147483648"):
-        C.explain("dense", {"m": 1 << 31, "n": 128, "k": 128, "num_sms": HOPPER_SMS})
-
-
 SIZES = {"m": 512, "n": 576, "k": 7168, "num_sms": HOPPER_SMS}
 
 
@@ -127,7 +122,7 @@ def test_tall_tiles_give_up_a_stage_only_for_a_next_tile(m, stages) -> None:
 )
 def test_few_tiles_give_up_buffers_for_a_stage(m, n, k, rows, cols, stages, others) -> None:
     """Operands come from memory then, and take longest while D goes there."""
-    found = parse(C.explain("dense", {"m": m, "n": n, "k": k, "num_sms": HOPPER_SMS, **others}))
+    found = parse(explain("dense", {"m": m, "n": n, "k": k, "num_sms": HOPPER_SMS, **others}))
     assert straight(found, rows, cols).stages == stages
 
 
@@ -168,13 +163,13 @@ def test_a_ring_that_the_math_warps_hold_is_slow() -> None:
 def test_many_rows_get_pairs_of_256x128(grouping, sizes) -> None:
     """As was measured fastest (calibration_h200_high, _tall). What 256 rows cost at the end of a tile decides
     the first, what pairs cost the others."""
-    best = parse(C.explain(grouping, {"num_sms": HOPPER_SMS, **sizes}))[0]
+    best = parse(explain(grouping, {"num_sms": HOPPER_SMS, **sizes}))[0]
     assert (best.rows, best.cols, best.cluster_shape) == (256, 128, (1, 2, 1))
 
 
 def test_experts_and_splits_of_k_keep_their_buffers() -> None:
     experts = {"groups": 2, "m": 256, "n": 6144, "k": 7168, "expected_m": 256, "num_sms": HOPPER_SMS}
-    assert straight(parse(C.explain("masked", experts)), 128, 192).stages == 4
+    assert straight(parse(explain("masked", experts)), 128, 192).stages == 4
     assert straight(candidates(128, 7168, 16384), 128, 112, (1, 1, 2)).stages == 5
 
 
@@ -221,13 +216,13 @@ def test_k_groups_of_three_warpgroups_keep_to_fp32(group_maps) -> None:
     """With a D in BF16, 192x128 spills, and none was ever the best."""
     sizes = {"m": 4096, "n": 7168, "k": 32768, "groups": 8, "num_sms": HOPPER_SMS, "per_row_b": 1}
     for fp32 in (0, 1):
-        found = parse(C.explain("k_contiguous", {**sizes, "group_maps": group_maps, "fp32_output": fp32}))
+        found = parse(explain("k_contiguous", {**sizes, "group_maps": group_maps, "fp32_output": fp32}))
         [tile] = [c for c in found if (c.swapped, c.rows, c.cols, c.cluster) == (False, 192, 128, 1)]
         assert (tile.rejection == "it would spill registers") == (not fp32), tile
 
 
 def clusters(problem: tuple[str, dict[str, int]]) -> str:
-    return re.search(r"cluster = \{([^}]*)\}", str(C.problem_kernel(*problem)["text"])).group(1)
+    return re.search(r"cluster = \{([^}]*)\}", str(kernel_of(*problem)["text"])).group(1)
 
 
 def test_rows_that_start_within_lines_are_shared_by_pairs() -> None:
@@ -242,7 +237,7 @@ def test_rows_that_start_within_lines_are_shared_by_pairs() -> None:
 def test_c_is_read_by_straight_tiles_that_do_not_look_ahead(m, n, k, fp32) -> None:
     """Others read it an element at a time, or under wgmma."""
     fields = {"num_sms": HOPPER_SMS, "m": m, "n": n, "k": k, "fp32_output": fp32}
-    plain, added = (str(C.problem_kernel("dense", {**fields, "add_c": add})["text"]) for add in (0, 1))
+    plain, added = (str(kernel_of("dense", {**fields, "add_c": add})["text"]) for add in (0, 1))
     assert "look_ahead = true" in plain or "swap_ab = true" in plain
     assert "look_ahead = true" not in added
     assert "swap_ab = true" not in added
@@ -269,7 +264,7 @@ def test_how_rows_lie_is_seen() -> None:
 def test_parts_of_sums_lie_in_a_short_ring(fields, rows, cols, cluster_k, k_warpgroups, shared, stages) -> None:
     tile = {"tile_rows": rows, "tile_cols": cols, "cluster_k": cluster_k, "k_warpgroups": k_warpgroups}
     sizes = {"m": 256, "n": 576, "k": 7168, "num_sms": HOPPER_SMS}
-    text = str(C.problem_kernel("dense", {**sizes, **fields, **tile})["text"])
+    text = str(kernel_of("dense", {**sizes, **fields, **tile})["text"])
     assert (".parts_in_ring = true" in text) == shared
     assert f".stages = {stages}," in text
 
@@ -298,7 +293,7 @@ def test_turns_and_splits_where_they_were_faster(m, n, k, rows, cols, cluster, k
 def test_bf16_weights_that_two_read_are_not_split(k) -> None:
     """A fifth slower on an H100 (calibration_h100.json)."""
     sizes = {"m": 128, "n": 4096, "k": k, "bf16": 1, "num_sms": HOPPER_SMS}
-    pick = parse(C.explain("dense", sizes))[0]
+    pick = parse(explain("dense", sizes))[0]
     assert pick.cluster == 1
 
 
@@ -316,7 +311,7 @@ def test_bf16_additions_want_a_store_warp_where_k_is_small(m, n, k, groups, cols
     layout = {"bf16": 1, "mn_major_a": 1, "mn_major_b": 1, "group_maps": 1, "num_sms": HOPPER_SMS}
     added = {"fp32_output": 1, "add_c": 1, "in_place": 1}
     sizes = {"m": m, "n": n, "k": k * groups, "groups": groups}
-    pick = parse(C.explain("k_contiguous", sizes | layout | added))[0]
+    pick = parse(explain("k_contiguous", sizes | layout | added))[0]
     assert (pick.swapped, pick.rows, pick.cols) == (False, 128, cols)
 
 
@@ -332,7 +327,7 @@ def test_bf16_additions_want_a_store_warp_where_k_is_small(m, n, k, groups, cols
 def test_no_tile_begins_within_a_line_of_what_it_is_added_to(more, refuses) -> None:
     """128x112 took 47 us at 9024x896x1216, 128x96 33 (calibration_h200_drawn.json)."""
     fields = {"m": 9024, "n": 1216, "k": 896, "fp32_output": 1, "per_row_b": 1, "num_sms": HOPPER_SMS}
-    found = parse(C.explain("dense", fields | more))
+    found = parse(explain("dense", fields | more))
     refused = [c for c in found if "within a line" in (c.rejection or "")]
     assert all(not c.swapped and c.cols % 32 != 0 for c in refused)
     assert ({80, 112} <= {c.cols for c in refused}) == refuses
@@ -343,20 +338,20 @@ def test_256_rows_want_scales_that_are_uniform_along_columns() -> None:
     """They would spill, or move descriptors between wgmma; with scales per block they serve."""
     for per_row_b, cols, serves in ((0, 112, True), (1, 64, True), (1, 80, False), (1, 112, False), (1, 128, False)):
         sizes = {"m": 4096, "n": 4096, "k": 4096, "num_sms": HOPPER_SMS, "per_row_b": per_row_b}
-        assert (straight(parse(C.explain("dense", sizes)), 256, cols).rejection is None) == serves, (per_row_b, cols)
+        assert (straight(parse(explain("dense", sizes)), 256, cols).rejection is None) == serves, (per_row_b, cols)
 
 
 def test_256_rows_of_integers_want_them_too() -> None:
     sizes = {"m": 4096, "n": 4096, "k": 4096, "num_sms": HOPPER_SMS, "s8": 1, "token_scales": 1, "gran_k_b": 128}
     for per_row_b in (0, 1):
-        found = parse(C.explain("dense", {**sizes, "per_row_b": per_row_b}))
+        found = parse(explain("dense", {**sizes, "per_row_b": per_row_b}))
         tall = [c for c in found if c.rows == 256 and not c.swapped and c.rejection is None]
         assert bool(tall) == (per_row_b == 0)
 
 
 def test_zero_points_leave_many_tokens_their_tile() -> None:
     sizes = {"n": 7168, "k": 16384, "num_sms": HOPPER_SMS, "s8": 1, "token_scales": 1, "channel_scales": 1}
-    picks = [parse(C.explain("dense", {"m": 4096, **sizes, "asymmetric_a": zeros}))[0] for zeros in (0, 1)]
+    picks = [parse(explain("dense", {"m": 4096, **sizes, "asymmetric_a": zeros}))[0] for zeros in (0, 1)]
     assert picks[0] == picks[1]
     assert picks[0].cols == 256
 
@@ -372,7 +367,7 @@ def test_zero_points_cost_their_instructions_and_shared_memory(activations, plai
         shape[activations] = 1
 
     def legal(fields: dict[str, int]) -> dict[tuple, object]:
-        found = parse(C.explain("dense", {**shape, **fields}))
+        found = parse(explain("dense", {**shape, **fields}))
         return {(x.rows, x.cols, x.cluster_shape, x.k_warpgroups): x for x in found if x.rejection is None}
 
     without, with_zeros = legal({plain: 1}), legal({"u4": 1, "zeros_k": zeros_k})

@@ -8,8 +8,8 @@ from itertools import chain
 
 import pytest
 from candidates import parse
+from field_calls import explain, kernel_of
 
-from deep_gemm._extension import C
 from deep_gemm._targets import GPUS
 
 FORMS = [
@@ -27,9 +27,9 @@ K_GROUPS = [{"bf16": 1, "mn_major_a": 1, "mn_major_b": 1, "group_maps": 1}, {"pe
 
 
 def order(grouping: str, fields: dict[str, int], target: str) -> tuple:
-    best = parse(C.explain(grouping, fields, target))[0]
+    best = parse(explain(grouping, fields, target))[0]
     assert best.rejection is None
-    products = "wgmma_products = true" in C.problem_kernel(grouping, fields, target)["text"]
+    products = "wgmma_products = true" in kernel_of(grouping, fields, target)["text"]
     return best.cluster_shape[2], best.k_warpgroups, products, products and best.swapped
 
 

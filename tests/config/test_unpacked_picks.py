@@ -5,11 +5,11 @@ from __future__ import annotations
 import pytest
 import torch
 from candidates import parse
+from field_calls import explain, kernel_of
 from packed_products import KINDS, Tokens, check, weights
 
 import deep_gemm
 from deep_gemm import simulator
-from deep_gemm._extension import C
 from deep_gemm._targets import GPUS, HOPPER_SMS, HOPPER_TARGET
 
 FIELDS = {
@@ -22,7 +22,7 @@ FIELDS = {
 
 def unpacks(m: int, grouping: str = "dense", target: str = HOPPER_TARGET, **fields: int) -> bool:
     problem = {"m": m, "n": 4096, "k": 7168, "num_sms": HOPPER_SMS, **fields}
-    return parse(C.explain(grouping, problem, target))[0].preconvert == "b"
+    return parse(explain(grouping, problem, target))[0].preconvert == "b"
 
 
 @pytest.mark.parametrize("weights", FIELDS)
@@ -47,8 +47,7 @@ def test_its_product_is_an_fp8_kernel() -> None:
     """The same as of FP8 weights with scales for each row and 128 of K."""
     tile = {"m": 4096, "n": 256, "k": 256, "num_sms": HOPPER_SMS, "tile_rows": 128, "tile_cols": 128}
     of_packed, of_fp8 = (
-        C.problem_kernel("dense", tile | more, HOPPER_TARGET)
-        for more in ({"s4m": 1, "preconvert": 2}, {"per_row_b": 1})
+        kernel_of("dense", tile | more, HOPPER_TARGET) for more in ({"s4m": 1, "preconvert": 2}, {"per_row_b": 1})
     )
     assert str(of_packed["text"]) == str(of_fp8["text"])
 
@@ -84,7 +83,7 @@ def test_of_many_tokens_on_gpus_without_wgmma(weights) -> None:
 def may_unpack(target: str, m: int, grouping: str = "dense", **fields: int) -> bool:
     """Whether selection compares it with others."""
     problem = {"m": m, "n": 4096, "k": 4096, "num_sms": GPUS[target].sms, **fields}
-    return any(c.preconvert == "b" for c in parse(C.explain(grouping, problem, target)))
+    return any(c.preconvert == "b" for c in parse(explain(grouping, problem, target)))
 
 
 @pytest.mark.parametrize("target", ["sm_80", "sm_86", "sm_89", "sm_120"])
@@ -123,8 +122,7 @@ def test_its_product_on_gpus_without_wgmma_is_one_of_rows() -> None:
     """The same as of INT8 weights with a scale each row."""
     tile = {"m": 4096, "n": 256, "k": 256, "num_sms": 108, "tile_rows": 64, "tile_cols": 128, "s8": 1}
     packed, rows = (
-        C.problem_kernel("dense", tile | more, "sm_80")
-        for more in ({"s4": 1, "channel_scales": 1, "preconvert": 2}, {})
+        kernel_of("dense", tile | more, "sm_80") for more in ({"s4": 1, "channel_scales": 1, "preconvert": 2}, {})
     )
     assert str(packed["text"]) == str(rows["text"])
 

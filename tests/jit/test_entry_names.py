@@ -9,6 +9,7 @@ from collections.abc import Callable, Sequence
 import pytest
 import torch
 from bf16_inputs import operands
+from field_calls import explain, kernel_of
 from grouped_inputs import contiguous, masked
 from inputs import random_blocks, random_rows
 
@@ -86,8 +87,8 @@ def test_one_kernel_of_a_product_is_found_by_its_name(call, wanted: Sequence[str
 def test_a_product_names_the_tile_that_explain_shows() -> None:
     for fields in ({"m": 64, "n": 7168, "k": 2048}, {"m": 4096, "n": 4096, "k": 7168}, {"m": 1, "n": 576, "k": 7168}):
         fields = {**fields, "num_sms": HOPPER_SMS}
-        kernel = C.problem_kernel("dense", fields)
-        turned, tile, _, cluster, _, k_warpgroups = str(C.explain("dense", fields)).split()[:6]
+        kernel = kernel_of("dense", fields)
+        turned, tile, _, cluster, _, k_warpgroups = str(explain("dense", fields)).split()[:6]
         name = f"fp8_gemm_sm90_dense{'_swapped' if turned == 'swapped' else ''}_{tile}"
         name += "" if cluster == "1x1x1" else f"_cluster{cluster}"
         name += "" if k_warpgroups == "1" else f"_turns{k_warpgroups}"

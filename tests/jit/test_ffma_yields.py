@@ -7,6 +7,7 @@ import uuid
 
 import pytest
 import sass
+from field_calls import kernel_of
 
 from deep_gemm._extension import C
 from deep_gemm._targets import HOPPER_SMS, HOPPER_TARGET
@@ -93,7 +94,7 @@ def test_a_register_that_is_written_is_not_kept():
 def test_without_a_line_ptxas_decides():
     """Behind the wait for a round's own wgmma it lets some FFMA yield."""
     fields = {"num_sms": HOPPER_SMS, "m": 4096, "n": 576, "k": 7168, "tile_rows": 192, "tile_cols": 96}
-    text = str(C.problem_kernel("dense", fields)["text"])
+    text = str(kernel_of("dense", fields)["text"])
     [line] = re.findall(r"// FFMA yield: 1 of \d+\n", text)
 
     def yielding(source: str) -> int:
@@ -140,11 +141,11 @@ WGRAD = {"per_row_b": 1, "fp32_output": 1, "add_c": 1, "in_place": 1}
 def test_what_kernels_ask_for(fields, rows, cols, asked):
     """As was measured best: docs/notes/tried.md, "FFMA that yield"."""
     problem = {"num_sms": HOPPER_SMS, "m": 1024, "n": 3840, "k": 4096, **fields}
-    text = str(C.problem_kernel("dense", {**problem, "tile_rows": rows, "tile_cols": cols})["text"])
+    text = str(kernel_of("dense", {**problem, "tile_rows": rows, "tile_cols": cols})["text"])
     assert re.findall(r"// FFMA yield: (.*)\n", text) == ([asked] if asked else [])
 
 
 def test_experts_on_high_tiles_ask_for_yields():
     fields = {"num_sms": HOPPER_SMS, "m": 4096, "expected_m": 192, "n": 6144, "k": 7168, "groups": 32}
-    text = str(C.problem_kernel("masked", {**fields, "tile_rows": 256, "tile_cols": 128})["text"])
+    text = str(kernel_of("masked", {**fields, "tile_rows": 256, "tile_cols": 128})["text"])
     assert "// FFMA yield: 1 of 8\n" in text

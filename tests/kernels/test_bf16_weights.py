@@ -8,12 +8,12 @@ import torch
 from bf16_weight_inputs import KINDS, activations, check, weights
 from candidates import forced_tile, parse, target_of
 from devices import TAKE_PACKED, on_simulator
+from field_calls import explain
 from inputs import GuardedOutput
 from kind_marks import ACTIVATIONS, EVERY_WIDE_KIND, OUTPUTS
 
 import deep_gemm
 from deep_gemm import simulator
-from deep_gemm._extension import C
 from deep_gemm._targets import HOPPER_SMS
 
 SIZES = [(1, 136, 272), (7, 24, 640), (129, 280, 144)]
@@ -83,9 +83,7 @@ def test_every_tile_is_right_and_has_the_same_bits(device, kind, seed, dtype, ba
     w, exact = weights(kind, (n, k), generator)
     name = "bf16" if dtype == torch.bfloat16 else "fp16"
     fields = {"m": m, "n": n, "k": k, "num_sms": HOPPER_SMS, "fp32_output": 1, "batch_invariant": 1, name: 1}
-    legal = [
-        c for c in parse(C.explain("dense", {**fields, **kind.fields()}, target_of(device))) if c.rejection is None
-    ]
+    legal = [c for c in parse(explain("dense", {**fields, **kind.fields()}, target_of(device))) if c.rejection is None]
     assert len(legal) > 2
     expected = None
     with simulator.options(num_sms=HOPPER_SMS):
@@ -111,7 +109,7 @@ def test_warps_that_divide_k_add_up(device, kind, size, dtype) -> None:
     w, exact = weights(kind, (n, k), generator)
     fields = {"m": m, "n": n, "k": k, "num_sms": HOPPER_SMS, "fp32_output": 1, **kind.fields()}
     name = "bf16" if dtype == torch.bfloat16 else "fp16"
-    found = parse(C.explain("dense", {name: 1, **fields}, target_of(device)))
+    found = parse(explain("dense", {name: 1, **fields}, target_of(device)))
     dividing = [c for c in found if c.k_warpgroups > 1 and c.rejection is None]
     assert dividing
     for c in dividing:

@@ -6,12 +6,12 @@ import pytest
 import torch
 from candidates import forced_tile
 from devices import SCHEDULES, on_simulator
+from field_calls import kernel_of
 from inputs import GuardedOutput
 from packed_products import KINDS, Tokens, check, weights
 
 import deep_gemm
 from deep_gemm import simulator
-from deep_gemm._extension import C
 from deep_gemm._targets import GPUS
 from deep_gemm.utils import pack_int4
 
@@ -101,4 +101,4 @@ def test_pairs_beside_16_bits(device, group_size) -> None:
 def test_many_tokens_are_multiplied_by_pairs(target) -> None:
     """Tokens are copied once for 256 rows of weights."""
     problem = {"m": 4096, "n": 7168, "k": 2048, "s4": 1, "num_sms": GPUS[target].sms}
-    assert "cluster2x1x1" in str(C.problem_kernel("dense", problem, target)["name"])
+    assert "cluster2x1x1" in str(kernel_of("dense", problem, target)["name"])

@@ -8,6 +8,7 @@ import shutil
 import pytest
 import torch
 from fake_driver import launches
+from field_calls import kernel_of
 from inputs import GuardedOutput, random_blocks, random_rows
 from reference import assert_matches, product_nt
 
@@ -63,7 +64,7 @@ def waits_first(name: str, text: str, target: str = HOPPER_TARGET) -> bool:
 )
 def test_gemms_wait_before_they_touch_memory(target, name) -> None:
     grouping, fields = GEMMS[name]
-    kernel = C.problem_kernel(grouping, {"num_sms": GPUS[target].sms, **fields}, target)
+    kernel = kernel_of(grouping, {"num_sms": GPUS[target].sms, **fields}, target)
     assert waits_first(str(kernel["name"]), str(kernel["text"]), target)
 
 

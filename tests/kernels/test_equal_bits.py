@@ -10,11 +10,11 @@ import pytest
 import torch
 from candidates import can_serve, forced, parse, target_of
 from devices import EACH_ARCH
+from field_calls import explain
 from inputs import random_blocks, random_rows, random_values
 
 import deep_gemm
 from deep_gemm import simulator
-from deep_gemm._extension import C
 from deep_gemm._targets import HOPPER_SMS
 
 CONFIGS = 8  # of some hundred that a problem has
@@ -46,7 +46,7 @@ def test_every_config_gives_the_same_bits(device, kind, seed, batch_invariant) -
     m, n, k = map(generator.choice, sizes)
     fields = {"m": m, "n": n, "k": k, "num_sms": HOPPER_SMS, "fp32_output": 1, "batch_invariant": 1, **KINDS[kind]}
     fields["fp32_scales"] = int(deep_gemm.get_fp32_scales(device))
-    legal = list(filter(can_serve, parse(C.explain("dense", fields, target_of(device)))))
+    legal = list(filter(can_serve, parse(explain("dense", fields, target_of(device)))))
     assert len(legal) > (3 if kind == "gradient" else CONFIGS)
     call = call_of(kind, m, n, k, device, seed)
     expected = None

@@ -24,6 +24,7 @@ import fresh
 import pytest
 import sass
 from every_problem import Problem, every_problem, public_problems
+from field_calls import kernel_of
 
 from deep_gemm import jit
 from deep_gemm._extension import C
@@ -36,7 +37,7 @@ def kernels(problems: Iterable[Problem]) -> dict[str, Problem]:
     """Source text of every kernel, and the first problem that gets it."""
     found: dict[str, Problem] = {}
     for grouping, fields in problems:
-        text = str(C.problem_kernel(grouping, {"num_sms": HOPPER_SMS, **fields})["text"])
+        text = str(kernel_of(grouping, {"num_sms": HOPPER_SMS, **fields})["text"])
         found.setdefault(text, (grouping, fields))
     return found
 

@@ -6,6 +6,7 @@ import pytest
 import torch
 from candidates import forced, grouped_candidates, straight, with_tile
 from devices import EVERY_DEVICE, FEW
+from field_calls import kernel_of
 from grouped_inputs import (
     Contiguous,
     alignment_of,
@@ -19,7 +20,6 @@ from inputs import GuardedOutput, ceil_div
 
 import deep_gemm
 from deep_gemm import simulator
-from deep_gemm._extension import C
 from deep_gemm._targets import HOPPER_SMS
 
 N, K = 392, 272
@@ -181,7 +181,7 @@ def test_more_rows_than_the_table_has_room_for(device, tile) -> None:
     rows = 98304 + 128
     problem = {"m": rows, "n": 16, "k": 16, "groups": 5, "num_sms": HOPPER_SMS}
     names = ("swap_ab", "tile_rows", "tile_cols")
-    kernel = C.problem_kernel("m_contiguous", problem | dict(zip(names, map(int, tile), strict=True)))
+    kernel = kernel_of("m_contiguous", problem | dict(zip(names, map(int, tile), strict=True)))
     assert ".group_capacity = 0" in str(kernel["text"])
     case = contiguous([40, 200, 98304 - 768, 300, 100], 16, 16, device)
     layout = case.indices
@@ -224,21 +224,21 @@ def test_blocks_of_one_expert_are_walked_together() -> None:
 def test_rejections() -> None:
     problem = {"m": 8192, "n": 6142, "k": 7168, "groups": 4, "num_sms": HOPPER_SMS, "tile_rows": 256, "tile_cols": 128}
     with pytest.raises(ValueError, match="stored by the copy engine"):  # rows of D do not start at 16 bytes
-        C.problem_kernel("m_contiguous", problem)
+        kernel_of("m_contiguous", problem)
     with pytest.raises(ValueError, match="do not start at multiples of 64"):
-        C.problem_kernel("m_contiguous", problem | {"n": 6144, "alignment": 96})
+        kernel_of("m_contiguous", problem | {"n": 6144, "alignment": 96})
     with pytest.raises(ValueError, match="more runs of rows"):
-        C.problem_kernel("m_contiguous", problem | {"n": 6144, "m": 1 << 18})
+        kernel_of("m_contiguous", problem | {"n": 6144, "m": 1 << 18})
     with pytest.raises(ValueError, match="does not divide the experts' alignment"):
-        C.problem_kernel("m_contiguous", problem | {"n": 6144, "tile_rows": 192})
+        kernel_of("m_contiguous", problem | {"n": 6144, "tile_rows": 192})
     with pytest.raises(ValueError, match="would spill"):
-        C.problem_kernel("m_contiguous", problem | {"n": 6144, "swap_ab": 1})
+        kernel_of("m_contiguous", problem | {"n": 6144, "swap_ab": 1})
 
 
 def test_the_table_has_room_for_few_kernels() -> None:
     def kernel(m: int) -> str:
         problem = {"m": m, "n": 6144, "k": 7168, "groups": 64, "num_sms": HOPPER_SMS}
-        return str(C.problem_kernel("m_contiguous", problem | {"tile_rows": 256, "tile_cols": 128})["text"])
+        return str(kernel_of("m_contiguous", problem | {"tile_rows": 256, "tile_cols": 128})["text"])
 
     assert kernel(1024) == kernel(16384) == kernel(30000)
     assert kernel(40000) != kernel(30000)

@@ -9,6 +9,7 @@ import torch
 from bf16_inputs import lying, operands
 from candidates import forced_tile
 from devices import SCHEDULES, on_simulator
+from field_calls import kernel_of
 from fp4_inputs import Fp4Rows, Fp8Rows, matches
 from fp4_operands import assert_near, operand
 from grouped_inputs import contiguous, masked, run_experts
@@ -143,7 +144,7 @@ def test_contiguous_experts(device, counts, psum) -> None:
 def test_it_is_all_that_happens_before_the_preceding_kernel_has_ended(grouping) -> None:
     """And no more than weights and their scales, though tokens' could be asked for too: one box of each."""
     fields = {"num_sms": 148, "m": 16, "n": 4096, "k": 7168, "groups": 4, "expected_m": 16}
-    kernel = C.problem_kernel(grouping, fields, "sm_100a")
+    kernel = kernel_of(grouping, fields, "sm_100a")
     ptx = bytes(C.jit_compile(kernel["name"], kernel["text"], "sm_100a", "ptx")).decode()
     before, behind = ptx.split("griddepcontrol.wait")
     assert GLOBAL_MEMORY.findall(before) == ["cp.async.bulk.prefetch.tensor.3d.L2.global"] * 2
@@ -153,6 +154,6 @@ def test_it_is_all_that_happens_before_the_preceding_kernel_has_ended(grouping) 
 
 def test_groups_of_k_have_no_weights() -> None:
     fields = {"num_sms": 148, "m": 4096, "n": 4096, "k": 32768, "groups": 8, "per_row_b": 1, "fp32_output": 1}
-    kernel = C.problem_kernel("k_contiguous", fields, "sm_100a")
+    kernel = kernel_of("k_contiguous", fields, "sm_100a")
     ptx = bytes(C.jit_compile(kernel["name"], kernel["text"], "sm_100a", "ptx")).decode()
     assert "cp.async.bulk.prefetch" not in ptx

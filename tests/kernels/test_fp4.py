@@ -6,6 +6,7 @@ import pytest
 import torch
 from candidates import can_serve, forced_tile, parse
 from devices import SCHEDULES, on_simulator
+from field_calls import explain
 from fp4_operands import BYTES, NAN, assert_near, operand, recipe
 from grouped_inputs import alignment_of
 from inputs import GuardedOutput
@@ -13,7 +14,6 @@ from matrix import decoded
 
 import deep_gemm
 from deep_gemm import simulator
-from deep_gemm._extension import C
 
 SM100 = on_simulator("any", arch="sm100")
 EACH_SCHEDULE = on_simulator(*SCHEDULES, arch="sm100")
@@ -118,7 +118,7 @@ def tiles(kind: str) -> list[tuple]:
     size = recipe(kind)[2]
     fields = {"m": m, "n": n, "k": k, "num_sms": MANY_SMS, "fp4": 1, "gran_k_a": size, "gran_k_b": size}
     legal = [  # `forced_tile` asks of a D in BF16 first
-        {(c.swapped, c.cluster_shape, c.cols) for c in parse(C.explain("dense", each, "sm_100a")) if can_serve(c)}
+        {(c.swapped, c.cluster_shape, c.cols) for c in parse(explain("dense", each, "sm_100a")) if can_serve(c)}
         for each in (fields, {**fields, "fp32_output": 1})
     ]
     by_frame: dict[tuple, list[int]] = {}

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 import sass
 import torch
+from field_calls import explain, kernel_of
 from grouped_inputs import contiguous, masked
 
 import deep_gemm
@@ -110,7 +111,7 @@ def test_no_more_k_blocks_than_there_are() -> None:
 def test_nobody_asks_before_the_preceding_kernel_has_ended() -> None:
     """Operands may be what it writes."""
     fields = {"num_sms": HOPPER_SMS, "m": 4096, "expected_m": 20, "n": 6144, "k": 7168, "groups": 32}
-    kernel = C.problem_kernel("masked", fields)
+    kernel = kernel_of("masked", fields)
     ptx = bytes(C.jit_compile(kernel["name"], kernel["text"], HOPPER_TARGET, "ptx")).decode()
     assert 0 < ptx.index("griddepcontrol.wait") < ptx.index("cp.async.bulk.prefetch.tensor")
 
@@ -118,7 +119,7 @@ def test_nobody_asks_before_the_preceding_kernel_has_ended() -> None:
 def test_where_padding_is_left_out_nobody_guesses() -> None:
     """Blocks with padding are walked behind the others."""
     fields = {"m": 4096, "expected_m": 192, "n": 6144, "k": 7168, "groups": 32}
-    assert "256x128" in str(C.explain("masked", {"num_sms": HOPPER_SMS, **fields})).splitlines()[0]
+    assert "256x128" in str(explain("masked", {"num_sms": HOPPER_SMS, **fields})).splitlines()[0]
     assert sass.UTMAPF not in [word & sass.OPCODE for word in sass.of_problem("masked", fields)]
     few = fields | {"expected_m": 20}
     assert sass.UTMAPF in [word & sass.OPCODE for word in sass.of_problem("masked", few)]

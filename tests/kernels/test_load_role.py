@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 import sass
+from field_calls import explain, kernel_of
 
 from deep_gemm._extension import C
 from deep_gemm._targets import HOPPER_SMS, HOPPER_TARGET
@@ -27,7 +28,7 @@ def opcodes(grouping: str, fields: dict[str, int]) -> list[int]:
     ],
 )
 def test_the_first_tile_is_found_before_all_threads_meet(grouping, fields, early) -> None:
-    kernel = C.problem_kernel(grouping, {"num_sms": HOPPER_SMS, **fields})
+    kernel = kernel_of(grouping, {"num_sms": HOPPER_SMS, **fields})
     ptx = bytes(C.jit_compile(kernel["name"], kernel["text"], HOPPER_TARGET, "ptx")).decode()
     assert ("mul.hi.u32" in ptx[: ptx.index("bar.sync")]) == early  # a division, as the text orders them
 
@@ -42,7 +43,7 @@ def test_all_threads_meet_at_one_place(grouping, fields) -> None:
 def test_two_threads_share_the_barriers(m) -> None:
     fields = DENSE | {"m": m}
     code = opcodes("dense", fields)
-    stages = int(str(C.explain("dense", {"num_sms": HOPPER_SMS, **fields})).split(" stages ")[1].split()[0])
+    stages = int(str(explain("dense", {"num_sms": HOPPER_SMS, **fields})).split(" stages ")[1].split()[0])
     runs = "".join("i" if opcode == sass.SYNCS_INIT else " " for opcode in code).split()
     assert max(map(len, runs)) <= stages + 2  # those of the store warp
     assert sum(map(len, runs)) >= 2 * stages

@@ -6,10 +6,9 @@ import pytest
 import torch
 from candidates import can_serve, forced_tile, parse
 from devices import on_simulator
+from field_calls import explain
 from inputs import GuardedOutput
 from packed_products import KINDS, Tokens, check, weights
-
-from deep_gemm._extension import C
 
 M, N, K = 9, 136, 656  # the last tile is ragged in each extent, and so is the last block of K
 NAMES = ["fp8", "fp8-zeros-groups-of-32", "fp8-groups-of-64", "int8-two-levels", "int8-zeros-groups-of-128"]
@@ -34,5 +33,5 @@ def test_rows_of_a_block_are_multiplied_by_themselves(device, name, rows) -> Non
 @pytest.mark.parametrize(("n", "rows"), [(4096, 32), (24576, 64)])
 def test_few_tokens_get_them_where_blocks_of_64_rows_are_few(n, rows) -> None:
     problem = {"m": 16, "n": n, "k": 7168, "num_sms": 132, "bf16": 1, "s4b": 1}
-    first = next(filter(can_serve, parse(C.explain("dense", problem, "sm_80"))))
+    first = next(filter(can_serve, parse(explain("dense", problem, "sm_80"))))
     assert (first.rows, first.cols) == (rows, 16)

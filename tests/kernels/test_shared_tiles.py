@@ -11,12 +11,12 @@ import pytest
 import torch
 from candidates import forced_tile, parse
 from devices import FEW
+from field_calls import explain, kernel_of
 from fresh import copied_package, run
 from inputs import GuardedOutput, random_blocks, random_rows, random_values
 from reference import BF16_TOLERANCES, assert_matches, product_nt
 
 import deep_gemm
-from deep_gemm._extension import C
 from deep_gemm._targets import HOPPER_SMS
 
 WGRAD = {"recipe": (1, 1, 128)}
@@ -52,7 +52,7 @@ def four_sms(device: torch.device) -> Iterator[None]:
 
 def shares(swapped: bool, rows: int, cols: int, m: int, n: int, k: int, **more: int) -> bool:
     config = {"swap_ab": int(swapped), "tile_rows": rows, "tile_cols": cols, "cluster_k": 2, "num_sms": 4}
-    return ".last_tiles = true" in C.problem_kernel("dense", {"m": m, "n": n, "k": k, **config, **more})["text"]
+    return ".last_tiles = true" in kernel_of("dense", {"m": m, "n": n, "k": k, **config, **more})["text"]
 
 
 def check(device: torch.device, m: int, n: int, k: int, *tile, cluster: tuple[int, int, int] = PAIR) -> None:
@@ -160,12 +160,12 @@ open({str(header)!r}, "w").write(text if {kept} else text.replace({MEETING!r}, "
 
 def test_which_problems_share() -> None:
     """Those whose last wave has no more tiles than there are pairs."""
-    text = C.explain("dense", {"m": 2112, "n": 4096, "k": 7168, "num_sms": HOPPER_SMS, **ADDED})
+    text = explain("dense", {"m": 2112, "n": 4096, "k": 7168, "num_sms": HOPPER_SMS, **ADDED})
     pairs = {(c.swapped, c.rows, c.cols): c.rejection for c in parse(text) if c.cluster_shape == PAIR}
     assert pairs[False, 128, 128] is None  # 544 tiles: four waves, and 16
     assert pairs[True, 128, 64] == "no last tiles that pairs could share"  # 1,056: eight waves
     assert pairs[False, 192, 128] == "no last tiles that pairs could share"  # 352: two waves, and 88
-    text = C.problem_kernel("dense", {"m": 384, "n": 3584, "k": 18944, "num_sms": HOPPER_SMS})["text"]
+    text = kernel_of("dense", {"m": 384, "n": 3584, "k": 18944, "num_sms": HOPPER_SMS})["text"]
     assert ".rows = 128, .cols = 192" in text  # 57 tiles: the largest share them all
     assert ".last_tiles = true" in text
 

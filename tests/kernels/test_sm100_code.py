@@ -15,10 +15,10 @@ import sass_sm100
 from compiled import compile_all
 from drawn_problems import drawn_problems
 from every_problem import packed_problems
+from field_calls import kernel_of
 from matrix import FP4, pairs
 from sampling import SEED
 
-from deep_gemm._extension import C
 from deep_gemm._targets import GPUS
 
 SCALED = {"packs_scales_a": 1, "packs_scales_b": 1}
@@ -28,7 +28,7 @@ SCALED = {"packs_scales_a": 1, "packs_scales_b": 1}
 def test_no_drawn_kernel_spills_or_is_warned_of(pytestconfig, target, count) -> None:
     seed = pytestconfig.stash[SEED]
     problems = list(drawn_problems("sm100", count, seed, GPUS[target].sms, target))
-    texts = [str(C.problem_kernel(*problem, target)["text"]) for problem in problems]
+    texts = [str(kernel_of(*problem, target)["text"]) for problem in problems]
     unclean = [pair for pair in zip(problems, compile_all(texts, target), strict=True) if not pair[1].is_clean]
     assert not unclean, f"drawn with seed {seed}: {unclean}"
 
@@ -41,9 +41,7 @@ def test_no_kernel_of_packed_weights_spills_or_is_warned_of(pytestconfig, target
         (grouping, fields) for grouping, fields in packed_problems() if target == "sm_100a" or "s8" not in fields
     ]
     problems = random.Random(seed).sample(multiplied, 3)
-    texts = [
-        str(C.problem_kernel(g, {"num_sms": GPUS[target].sms, **fields}, target)["text"]) for g, fields in problems
-    ]
+    texts = [str(kernel_of(g, {"num_sms": GPUS[target].sms, **fields}, target)["text"]) for g, fields in problems]
     unclean = [pair for pair in zip(problems, compile_all(texts, target), strict=True) if not pair[1].is_clean]
     assert not unclean, f"drawn with seed {seed}: {unclean}"
 
@@ -101,9 +99,9 @@ def test_a_tile_that_would_spill_is_refused() -> None:
     """Half of 256 columns a warp beside FP32 scales of blocks; 224, or scales of rows, leave room."""
     problem = {"m": 4096, "n": 2432, "k": 1536, "fp32_scales": 1, "num_sms": 148, "tile_rows": 128}
     with pytest.raises(ValueError, match="it would spill registers"):
-        C.problem_kernel("dense", problem | {"tile_cols": 256}, "sm_100a")
+        kernel_of("dense", problem | {"tile_cols": 256}, "sm_100a")
     fit = [problem | {"tile_cols": 224}, problem | {"tile_cols": 256, "per_row_b": 1}]
-    texts = [str(C.problem_kernel("dense", each, "sm_100a")["text"]) for each in fit]
+    texts = [str(kernel_of("dense", each, "sm_100a")["text"]) for each in fit]
     assert all(each.is_clean for each in compile_all(texts, "sm_100a"))
 
 

@@ -7,10 +7,10 @@ from itertools import product
 
 import pytest
 from devices import SCHEDULES, TARGETS, on_simulator
+from field_calls import kernel_of
 from matrix import Case, cases
 from test_matrix import SIZES, run_case
 
-from deep_gemm._extension import C
 from deep_gemm._targets import BLACKWELL_TARGETS, GPUS
 
 
@@ -36,4 +36,4 @@ def test_what_the_pair_table_has_is_multiplied_on_each_target(device, case: Case
 @pytest.mark.parametrize("fields", [{}, {"fp32_scales": 1}, {"bf16": 1}, {"e2m1r": 1}], ids=str)
 def test_targets_have_one_source(fields) -> None:
     problem = {"m": 300, "n": 4096, "k": 7168, "num_sms": GPUS["sm_103a"].sms, **fields}
-    assert len({str(C.problem_kernel("dense", problem, target)["text"]) for target in BLACKWELL_TARGETS}) == 1
+    assert len({str(kernel_of("dense", problem, target)["text"]) for target in BLACKWELL_TARGETS}) == 1

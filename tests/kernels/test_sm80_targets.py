@@ -11,13 +11,13 @@ from itertools import product
 import pytest
 import torch
 from devices import SCHEDULES, TARGETS, on_simulator
+from field_calls import kernel_of
 from inputs import CONVERTING_TARGETS, FP8, GuardedOutput, Operand, converts_e4m3, random_rows
 from matrix import Case, cases
 from reference import assert_matches, product_nt
 from test_matrix import SIZES, run_case
 
 import deep_gemm
-from deep_gemm._extension import C
 from deep_gemm._targets import BLACKWELL_TARGETS, GPUS, HOPPER_TARGET
 
 TARGETS_OF_SM80 = [target for target in GPUS if target != HOPPER_TARGET and target not in BLACKWELL_TARGETS]
@@ -54,7 +54,7 @@ def test_what_the_pair_table_has_is_multiplied_on_each_target(device, drawn, req
 
 @pytest.mark.parametrize("target", TARGETS_OF_SM80)
 def test_e4m3_is_multiplied_by_chips_that_can_and_converted_elsewhere(target) -> None:
-    text = str(C.problem_kernel("dense", {"m": 64, "n": 256, "k": 512, "num_sms": 80}, target)["text"])
+    text = str(kernel_of("dense", {"m": 64, "n": 256, "k": 512, "num_sms": 80}, target)["text"])
     (multiplied_as,) = re.findall(r"multiplied_as = Element::(\w+)", text)
     assert multiplied_as == ("fp16" if target in CONVERTING_TARGETS else "e4m3")
 

@@ -10,13 +10,13 @@ import torch
 from batched_inputs import fp8_batch
 from candidates import forced_tile, parse
 from devices import devices_of
+from field_calls import explain, kernel_of
 from grouped_inputs import contiguous, masked, run_experts
 from inputs import FP8, GuardedOutput, Operand, random_blocks, random_rows, with_row_padding
 from reference import assert_matches, product_nt
 
 import deep_gemm
 from deep_gemm import simulator
-from deep_gemm._extension import C
 from deep_gemm._targets import GPUS
 
 DEVICES = pytest.mark.parametrize("device", devices_of("sm80", "any"), indirect=True)
@@ -117,7 +117,7 @@ def test_a_is_converted_anew_in_each_call(device) -> None:
 
 def widens(target: str, m: int, grouping: str = "dense", **fields: int) -> bool:
     problem = {"m": m, "n": 4096, "k": 7168, "num_sms": GPUS[target].sms, **fields}
-    return parse(C.explain(grouping, problem, target))[0].preconvert == "a"
+    return parse(explain(grouping, problem, target))[0].preconvert == "a"
 
 
 @pytest.mark.parametrize(
@@ -142,7 +142,7 @@ def test_a_is_converted_ahead_for_large_experts_only() -> None:
 
 def test_only_a_of_e4m3_pairs_is_converted_ahead_and_not_of_k_groups() -> None:
     tile = {"m": 256, "n": 256, "k": 256, "num_sms": 108, "tile_rows": 64, "tile_cols": 64, "preconvert": 1}
-    assert "_widened" in str(C.problem_kernel("dense", tile, "sm_80")["name"])
+    assert "_widened" in str(kernel_of("dense", tile, "sm_80")["name"])
     for target, more, grouping in (
         ("sm_80", {"bf16": 1}, "dense"),
         ("sm_80", {"s8": 1}, "dense"),
@@ -151,4 +151,4 @@ def test_only_a_of_e4m3_pairs_is_converted_ahead_and_not_of_k_groups() -> None:
         ("sm_90a", {}, "dense"),
     ):
         with pytest.raises(ValueError, match="the config cannot serve the problem: selection knows no such config"):
-            C.problem_kernel(grouping, tile | more, target)
+            kernel_of(grouping, tile | more, target)

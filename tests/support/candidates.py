@@ -11,6 +11,7 @@ from dataclasses import dataclass
 import pytest
 import torch
 from devices import arch_of_gpu
+from field_calls import explain
 
 import deep_gemm
 from deep_gemm._extension import C
@@ -70,7 +71,7 @@ def least_rows(device: torch.device) -> int:
 def candidates(
     m: int, n: int, k: int, num_sms: int = HOPPER_SMS, target: str = HOPPER_TARGET, **fields: int
 ) -> list[Candidate]:
-    return parse(C.explain("dense", {"m": m, "n": n, "k": k, "num_sms": num_sms, **fields}, target))
+    return parse(explain("dense", {"m": m, "n": n, "k": k, "num_sms": num_sms, **fields}, target))
 
 
 def grouped_candidates(
@@ -85,7 +86,7 @@ def grouped_candidates(
 ) -> list[Candidate]:
     """`kind` is "m_contiguous", "m_psum" or "masked"; m is the height of one expert's matrix of a masked problem."""
     sizes = {"groups": groups, "m": m, "n": n, "k": k, "num_sms": num_sms}
-    return parse(C.explain(kind, {**sizes, "expected_m": expected_m, "alignment": alignment}))
+    return parse(explain(kind, {**sizes, "expected_m": expected_m, "alignment": alignment}))
 
 
 def parse(text: str) -> list[Candidate]:

@@ -7,9 +7,9 @@ import random
 from collections.abc import Iterator
 from itertools import islice
 
-from matrix import ADDED_TO, FP4, Pair, Scaling, pairs
+from matrix import ADDED_TO, FP4, ONE_RECIPE, Pair, Scaling, pairs
 
-Problem = tuple[str, dict[str, int]]  # what C.problem_kernel takes
+Problem = tuple[str, dict[str, int]]  # what field_calls.kernel_of takes
 
 DEFAULT_OUTPUTS = {"e4m3": "bf16", "bf16": "bf16", "fp16": "fp16"}
 HEADS = [(128, 64, 128), (24, 10, 40), (7, 3, 5)]
@@ -42,8 +42,11 @@ def operand_fields(r: random.Random, pair: Pair, grouping: str) -> dict[str, int
     if pair.is_fp8_fp4:
         fields = {FP4 if pair.b == FP4 else "fp4_a": 1}
     if pair.scalings_a:
-        for name, scalings in (("a", pair.scalings_a), ("b", pair.scalings_b)):
-            fields |= scale_fields(r, name, r.choice(scalings))
+        scaling_a = r.choice(pair.scalings_a)
+        if grouping == "k_contiguous" and scaling_a.element == "fp32":
+            scaling_a = pair.scalings_a[0]
+        fits = [b for b in pair.scalings_b if grouping not in ONE_RECIPE or b.k == scaling_a.k]
+        fields |= scale_fields(r, "a", scaling_a) | scale_fields(r, "b", r.choice(fits))
         if (pair.arch, pair.a, pair.scalings_a[0].element) == ("sm100", "e4m3", "fp32"):
             fields["fp32_scales"] = 1
     if pair.mn_major == "transposed":  # they come K-major
@@ -93,7 +96,8 @@ def drawn_problem(r: random.Random, of_arch: list[Pair], num_sms: int) -> Proble
         fields["bias"] = 1
     if grouping in ADDED_TO and r.random() < 0.5:
         fields |= {"add_c": 1, "in_place": r.randrange(2)}
-    if grouping == "dense" and r.random() < 0.1:
+    one_k = fields.get("gran_k_a") == fields.get("gran_k_b")
+    if grouping == "dense" and pair.a == pair.b == "e4m3" and one_k and r.random() < 0.1:
         left, skipped, right = r.choice(HEADS)
         heads = {"head_left": left, "head_skipped": skipped, "head_right": right}
         fields |= {**heads, "n": (left + right) * extent(r, 1, 128), "add_c": 0, "in_place": 0}

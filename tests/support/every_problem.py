@@ -9,8 +9,8 @@ from pathlib import Path
 
 from candidates import parse
 from cases import PUBLIC_WEIGHTS
+from field_calls import explain
 
-from deep_gemm._extension import C
 from deep_gemm._targets import HOPPER_SMS
 
 TOKENS = [1, 8, 16, 32, 64, 128, 256, 512, 1024, 4096]
@@ -25,7 +25,7 @@ K_GROUPED_OUTPUTS = [
 ]
 CASES = Path(__file__).resolve().parents[2] / "benchmarks" / "cases.json"
 
-Problem = tuple[str, dict[str, int]]  # what C.problem_kernel takes
+Problem = tuple[str, dict[str, int]]  # what kernel_of takes
 
 
 def public_problems() -> Iterator[Problem]:
@@ -214,7 +214,7 @@ def shared_problems() -> Iterator[Problem]:
         if bf16 and per_row_b:
             continue
         sizes = {"m": m, "n": n, "k": 7168, "bf16": bf16, "per_row_b": per_row_b, **output}
-        for c in parse(C.explain("dense", {"num_sms": HOPPER_SMS, **sizes})):
+        for c in parse(explain("dense", {"num_sms": HOPPER_SMS, **sizes})):
             if c.cluster_shape == (1, 1, 2) and c.rejection is None and c.k_warpgroups == 1 and c.ctas == HOPPER_SMS:
                 tile = {"swap_ab": int(c.swapped), "tile_rows": c.rows, "tile_cols": c.cols, "cluster_k": 2}
                 yield "dense", sizes | tile
@@ -226,7 +226,7 @@ def direct_problems() -> Iterator[Problem]:
     kinds = [{}, {"per_row_b": 1}, {"bf16": 1}]
     for grouping, kind, fp32 in product(("masked", "m_contiguous", "m_psum"), kinds, (0, 1)):
         sizes = {"m": 2048, "n": 4100, "k": 2048, "groups": 4, "expected_m": 500, "fp32_output": fp32, **kind}
-        for c in parse(C.explain(grouping, {"num_sms": HOPPER_SMS, **sizes})):
+        for c in parse(explain(grouping, {"num_sms": HOPPER_SMS, **sizes})):
             if c.cluster == 1 and c.rejection is None and (kind.get("bf16") or not (c.swapped and c.rows == 256)):
                 yield grouping, sizes | {"swap_ab": int(c.swapped), "tile_rows": c.rows, "tile_cols": c.cols}
 

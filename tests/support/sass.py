@@ -6,6 +6,8 @@ import re
 import struct
 from typing import NamedTuple
 
+from field_calls import kernel_of
+
 from deep_gemm._extension import C
 from deep_gemm._targets import HOPPER_SMS, HOPPER_TARGET
 
@@ -55,8 +57,8 @@ def entry(text: str) -> str:
 
 
 def cubin_of(grouping: str, fields: dict[str, int], target: str) -> bytes:
-    """The image of the kernel that a problem gets: fields as C.problem_kernel takes them."""
-    kernel = C.problem_kernel(grouping, fields, target)
+    """The image of the kernel that a problem gets: fields as kernel_of takes them."""
+    kernel = kernel_of(grouping, fields, target)
     return bytes(C.jit_compile(kernel["name"], kernel["text"], target, "cubin"))
 
 
