@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -13,12 +13,13 @@ Parts = list[tuple[str, dict[str, Any]]]
 # Of a projection `gate_up_proj`: its tensors as `weights_from_checkpoint` calls them, and behind what they stand.
 _OF_ALL = {"_blocks": "blocks", "_scales": "scales"}
 _BIAS = "bias"
+_PROJECTIONS = (("gate_proj", "up_proj", "down_proj"), ("w1", "w3", "w2"))
 
 
 def read_experts(
     checkpoint: Checkpoint,
     name: str,
-    projections: tuple[str, str, str],
+    projections: tuple[str, str, str] | None,
     device: torch.device | str,
     rank: int,
     size: int,
@@ -26,7 +27,7 @@ def read_experts(
 ) -> Parts:
     """Of gate_up and of down: a name, and tensors of this process's experts: stacks, or lists of experts'.
 
-    layout: of gate_up's rows, where both are one tensor.
+    A bias is a stack, under "bias". layout: of gate_up's rows, where both are one tensor.
     """
     numbers = sorted(
         {int(part) for key in checkpoint.below(f"{name}.") if (part := key[len(name) + 1 :].split(".")[0]).isdigit()}
@@ -37,14 +38,12 @@ def read_experts(
         raise ValueError(f"{name} must have experts 0 to a multiple of {size} processes, got {numbers}")
     share = len(numbers) // size
     own = numbers[rank * share : (rank + 1) * share]
-    gate, up, down = projections
+    gate, up, down = projections or _projections_of(checkpoint, f"{name}.{own[0]}")
     if layout != "halves":
         raise ValueError(f"gate's layout must be 'halves' where gates and ups are apart in {name}, got {layout!r}")
 
     def read(projection: str) -> list[dict[str, torch.Tensor]]:
         layers = [checkpoint.layer(f"{name}.{number}.{projection}") for number in own]
-        for number, layer in zip(own, layers, strict=True):
-            _require_no_bias(f"{name}.{number}.{projection}", layer)
         return [{key: tensor.to(device) for key, tensor in layer.items()} for layer in layers]
 
     gates, ups = read(gate), read(up)
@@ -53,7 +52,18 @@ def read_experts(
 
 
 def _listed(layers: list[dict[str, torch.Tensor]]) -> dict[str, Any]:
-    return {key: [layer[key] for layer in layers] for key in layers[0]}
+    found: dict[str, Any] = {key: [layer[key] for layer in layers] for key in layers[0]}
+    if _BIAS in found:
+        found[_BIAS] = torch.stack(found[_BIAS])
+    return found
+
+
+def _projections_of(checkpoint: Checkpoint, expert: str) -> tuple[str, str, str]:
+    """Of gate, up and down, as this checkpoint calls them."""
+    for names in _PROJECTIONS:
+        if all(checkpoint.below(f"{expert}.{name}.") for name in names):
+            return names
+    raise ValueError(f"{expert} must have {' or '.join(', '.join(names) for names in _PROJECTIONS)}, got others")
 
 
 # Of tensors of which gates and ups are joined along N: which dimension that is. Others must be equal.
@@ -107,10 +117,4 @@ def _of_all(
         found[part] = tensor[rank * share : (rank + 1) * share].to(device)
     if not found:
         raise ValueError(f"checkpoint must have experts {name}.0... or {prefix}..., got none")
-    _require_no_bias(prefix, found)
     return prefix, found
-
-
-def _require_no_bias(name: str, tensors: Collection[str]) -> None:
-    if _BIAS in tensors:
-        raise NotImplementedError(f"{name} must have no bias, which experts here do not add yet, got one")

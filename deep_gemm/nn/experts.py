@@ -51,6 +51,8 @@ class GroupedExperts(torch.nn.Module):
     """
 
     as_trained: bool = False
+    gate_up_bias: torch.Tensor | None
+    down_bias: torch.Tensor | None
 
     def __init__(
         self,
@@ -78,6 +80,7 @@ class GroupedExperts(torch.nn.Module):
         gate: Gated | None,
         group: ProcessGroup | None,
         masked_up_to: int,
+        biases: tuple[torch.Tensor | None, torch.Tensor | None] = (None, None),
     ) -> None:
         self.gate_up, self.down = gate_up, down
         self.gate = SwiGLU() if gate is None else gate
@@ -88,6 +91,8 @@ class GroupedExperts(torch.nn.Module):
                 f"down must be {[experts, hidden, both // 2]} beside {[*gate_up.shape]}, got {[*down.shape]}"
             )
         self.local_experts, self.hidden, self.inner = experts, hidden, both // 2
+        for name, part, bias in zip(("gate_up", "down"), (gate_up, down), biases, strict=True):
+            self.register_buffer(f"{name}_bias", None if bias is None else _checked_bias(f"{name}_bias", bias, part))
 
     @property
     def num_experts(self) -> int:
@@ -103,8 +108,13 @@ class GroupedExperts(torch.nn.Module):
         gate: Gated | None = None,
         group: ProcessGroup | None = None,
         masked_up_to: int = 128,
+        gate_up_bias: torch.Tensor | None = None,
+        down_bias: torch.Tensor | None = None,
     ) -> GroupedExperts:
-        """For inference: PackedWeights, or E4M3 with scales of 128 x 128 blocks, `[G, N, K]` (this process's share)."""
+        """For inference: PackedWeights, or E4M3 with scales of 128 x 128 blocks, `[G, N, K]` (this process's share).
+
+        Biases are `[G, N]`, BF16, FP16 or FP32, in the order of the weights' rows; beside PackedWeights only.
+        """
         made = cls.__new__(cls)
         torch.nn.Module.__init__(made)
         stored = StoredWeights(gate_up), StoredWeights(down)
@@ -114,7 +124,7 @@ class GroupedExperts(torch.nn.Module):
             raise ValueError(
                 f"weights must be for one kind of activations, got {[each.activations for each in stored]}"
             )
-        made._set(*stored, gate, group, masked_up_to)
+        made._set(*stored, gate, group, masked_up_to, (gate_up_bias, down_bias))
         return made
 
     def quantized(
@@ -137,7 +147,7 @@ class GroupedExperts(torch.nn.Module):
         *,
         activations: str | None = None,
         config: Mapping[str, Any] | None = None,
-        projections: tuple[str, str, str] = ("gate_proj", "up_proj", "down_proj"),
+        projections: tuple[str, str, str] | None = None,
         gate: Gated | None = None,
         device: torch.device | str = "cpu",
         group: ProcessGroup | None = None,
@@ -145,8 +155,9 @@ class GroupedExperts(torch.nn.Module):
     ) -> GroupedExperts:
         """The experts `name` of a quantised checkpoint, as `QuantLinear.from_checkpoint`.
 
-        Tensors are those of each expert, `name.0.gate_proj.weight`, or of all, `name.gate_up_proj...`. With a `group`
-        only those of this process's experts are read.
+        Tensors are those of each expert, `name.0.gate_proj.weight`, or of all, `name.gate_up_proj...`, with biases or
+        without. With a `group` only those of this process's experts are read. `projections` are the names of gate, up
+        and down; None: gate_proj, up_proj, down_proj, or w1, w3, w2, as the checkpoint has them.
         """
         from .expert_tensors import read_experts
 
@@ -156,8 +167,11 @@ class GroupedExperts(torch.nn.Module):
             raise ValueError(f"config must be the checkpoint's quantization_config, which it lacks, to read {name!r}")
         layout = "halves" if gate is None else gate.layout
         parts = read_experts(checkpoint, name, projections, device, _rank(group), _size(group), layout)
+        biases = dict(
+            zip(("gate_up_bias", "down_bias"), (tensors.pop("bias", None) for _, tensors in parts), strict=True)
+        )
         packed = [stored_weights(tensors, keys, activations, part) for part, tensors in parts]
-        return cls.from_weights(*packed, gate=gate, group=group, masked_up_to=masked_up_to)
+        return cls.from_weights(*packed, gate=gate, group=group, masked_up_to=masked_up_to, **biases)
 
     def forward(
         self, x: torch.Tensor, ids: torch.Tensor, weights: torch.Tensor, *, masked: bool | None = None
@@ -232,7 +246,7 @@ class GroupedExperts(torch.nn.Module):
         inner = self._gated(rows, grouping, x.dtype, found.source.shape)
         y = x.new_empty((*found.source.shape, self.hidden))
         epilogue = RowScale(found.row_weights) if found.row_weights is not None else None
-        gemm(inner, self._operand(self.down), y, grouping=grouping, epilogue=epilogue)
+        gemm(inner, self._operand(self.down), y, grouping=grouping, bias=self.down_bias, epilogue=epilogue)
         return routing.combine(y, found, None if scaled else weights)
 
     def _operand(self, part: MasterWeights | StoredWeights) -> Any:
@@ -252,7 +266,7 @@ class GroupedExperts(torch.nn.Module):
         permuted = isinstance(self.down, StoredWeights) and self.down.operand() is not self.down.weights
         if self.as_trained:
             both = data.new_empty((*shape, 2 * self.inner), dtype=half)
-            gemm(rows, operand, both, grouping=grouping)
+            gemm(rows, operand, both, grouping=grouping, bias=self.gate_up_bias)
             return self._second_tokens(gated_in_torch(both, self.gate), grouping)
         if self._fuses(operand, data, grouping, quantised=True) and activations == "fp8" and not permuted:
             q = data.new_empty((*shape, self.inner), dtype=torch.float8_e4m3fn)
@@ -261,10 +275,10 @@ class GroupedExperts(torch.nn.Module):
             return q, s
         if self._fuses(operand, data, grouping, quantised=False):
             inner = data.new_empty((*shape, self.inner), dtype=half)
-            gemm(rows, operand, inner, grouping=grouping, epilogue=Chain(self.gate))
+            gemm(rows, operand, inner, grouping=grouping, bias=self.gate_up_bias, epilogue=Chain(self.gate))
             return self._second_tokens(inner, grouping)
         both = data.new_empty((*shape, 2 * self.inner), dtype=half)
-        gemm(rows, operand, both, grouping=grouping)
+        gemm(rows, operand, both, grouping=grouping, bias=self.gate_up_bias)
         quantised = None if permuted else gated_tokens(both, self.gate, activations, grouping)
         return self._second_tokens(gated_in_torch(both, self.gate), grouping) if quantised is None else quantised
 
@@ -284,6 +298,15 @@ class GroupedExperts(torch.nn.Module):
 
     def extra_repr(self) -> str:
         return f"num_experts={self.num_experts}, hidden={self.hidden}, inner={self.inner}, gate={self.gate}"
+
+
+def _checked_bias(name: str, bias: torch.Tensor, weights: MasterWeights | StoredWeights) -> torch.Tensor:
+    experts, rows, _ = weights.shape
+    if not isinstance(weights, StoredWeights) or not isinstance(weights.weights, PackedWeights):
+        raise NotImplementedError(f"{name} must be None except beside PackedWeights, whose products add biases")
+    if tuple(bias.shape) != (experts, rows):
+        raise ValueError(f"{name} must be {[experts, rows]}, got {[*bias.shape]}")
+    return bias.detach()
 
 
 def _scales_of(q: torch.Tensor) -> torch.Tensor:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import dataclass
 
 import torch
 from torch.func import functional_call
@@ -12,6 +13,7 @@ from .._gates import gated_product
 from ..epilogue import GeGLU, SwiGLU
 from .gates import Gated
 
+WEIGHTS, BIASES = ("gate_up_proj", "down_proj"), ("gate_up_proj_bias", "down_proj_bias")
 _HIDDEN, _INNER, _TOKENS, _CHOICES = 32, 16, 6, 2
 _LARGEST = 1000.0  # about so far from 0 is what comes before the gate: past every limit that models have
 _TOLERANCE = 2e-5  # of FP32; the two GELUs are 1e-4 apart
@@ -31,11 +33,42 @@ def _why_hooked(module: torch.nn.Module) -> str | None:
     return "it has hooks, which its successor would not" if any(getattr(module, name) for name in hooks) else None
 
 
+@dataclass(frozen=True)
+class Stacks:
+    """How a module keeps its experts' weights: `[G, 2 * inner, hidden]` and `[G, hidden, inner]`, or transposed."""
+
+    transposed: bool
+    biases: bool
+
+    def rows_first(self, weight: torch.Tensor) -> torch.Tensor:
+        return weight.transpose(1, 2) if self.transposed else weight
+
+
+def stacks_of(module: torch.nn.Module) -> Stacks | str:
+    """Of a module with parameters `gate_up_proj` and `down_proj`; or why they are not what experts have."""
+    gate_up, down = module.get_parameter("gate_up_proj"), module.get_parameter("down_proj")
+    experts, hidden, inner = down.shape
+    transposed = tuple(gate_up.shape) == (experts, inner, 2 * hidden)
+    if not transposed and tuple(gate_up.shape) != (experts, 2 * inner, hidden):
+        return f"gate_up_proj must be {[experts, 2 * inner, hidden]} beside down_proj, got {[*gate_up.shape]}"
+    others = {name: parameter for name, parameter in module.named_parameters() if name not in WEIGHTS}
+    if not others:
+        return Stacks(transposed, False)
+    rows = (gate_up, down) if not transposed else (gate_up.transpose(1, 2), down.transpose(1, 2))
+    wanted = {name: tuple(part.shape[:2]) for name, part in zip(BIASES, rows, strict=True)}
+    if {name: tuple(parameter.shape) for name, parameter in others.items()} != wanted:
+        return f"it has other parameters than {', '.join(WEIGHTS + BIASES)}: {', '.join(others)}"
+    return Stacks(transposed, True)
+
+
 def gate_of(module: torch.nn.Module) -> Gated | str:
-    """The gate between the products of experts that have `gate_up_proj` `[G, 2 * inner, hidden]` and `down_proj`.
+    """The gate between the products of experts that have `gate_up_proj` and `down_proj`.
 
     The module is called with small tensors in the place of its parameters. Or why it is none of these.
     """
+    stacks = stacks_of(module)
+    if isinstance(stacks, str):
+        return stacks
     if why := _why_hooked(module):
         return why
     drawn = torch.Generator().manual_seed(0)
@@ -46,20 +79,24 @@ def gate_of(module: torch.nn.Module) -> Gated | str:
     x *= _LARGEST ** torch.linspace(0, 1, _TOKENS).unsqueeze(1)
     ids = torch.stack([torch.randperm(experts, generator=drawn)[:_CHOICES] for _ in range(_TOKENS)])
     weights = weights[:, : ids.shape[1]].abs()
+    parameters = {name: stacks.rows_first(part) for name, part in zip(WEIGHTS, (gate_up, down), strict=True)}
+    biases = [torch.randn(*part.shape[:2], generator=drawn) * stacks.biases for part in (gate_up, down)]
+    if stacks.biases:
+        parameters |= dict(zip(BIASES, biases, strict=True))
     trains = module.training
     module.eval()
     try:
         with torch.no_grad():
-            found = functional_call(module, {"gate_up_proj": gate_up, "down_proj": down}, (x, ids, weights))
+            found = functional_call(module, parameters, (x, ids, weights))
     except Exception as error:  # of code that nobody here knows
         return f"it cannot be tried with small tensors: {type(error).__name__}: {error}"
     finally:
         module.train(trains)
     if not isinstance(found, torch.Tensor) or found.shape != x.shape:
         return "it must return a tensor of its input's shape"
-    both = torch.einsum("th,tsnh->tsn", x, gate_up[ids])
+    both = torch.einsum("th,tsnh->tsn", x, gate_up[ids]) + biases[0][ids]
     for gate in _gates(module):
-        each = torch.einsum("tsi,tshi->tsh", gated_product(both, gate.record), down[ids])
+        each = torch.einsum("tsi,tshi->tsh", gated_product(both, gate.record), down[ids]) + biases[1][ids]
         wanted = (each * weights.unsqueeze(-1)).sum(1)
         if bool(((found - wanted).norm(dim=1) <= _TOLERANCE * wanted.norm(dim=1)).all()):
             return gate

@@ -10,7 +10,9 @@ import torch
 from deep_gemm import nn
 from deep_gemm.epilogue import GeGLU, SwiGLU
 from deep_gemm.nn.recognise import gate_of
+from deep_gemm.quantize import fp8_blocks
 from deep_gemm.utils import pack_int4, per_block_cast_to_fp8, quantize_to_int4
+from deep_gemm.weights import pack_weights
 
 
 class Experts(torch.nn.Module):
@@ -194,8 +196,39 @@ def test_fp8_checkpoints_in_blocks_are_read_as_their_config_says() -> None:
         weights({"weight": q, "weight_scale_inv": s}, transform_config={"config_groups": {"u": {}}})
 
 
-def test_experts_of_a_checkpoint_with_biases_are_refused() -> None:
-    tensors = {f"mlp.{part}": torch.zeros(2, 32, 8, 16, dtype=torch.uint8) for part in ("gate_up_proj_blocks",)}
-    tensors |= {"mlp.gate_up_proj_scales": torch.zeros(2, 32, 8).byte(), "mlp.gate_up_proj_bias": torch.zeros(2, 32)}
-    with pytest.raises(NotImplementedError, match=r"mlp\.gate_up_proj must have no bias"):
-        nn.GroupedExperts.from_checkpoint(tensors, "mlp", config={"quant_method": "mxfp4"})
+def test_biases_of_experts_beside_packed_weights_only() -> None:
+    weight = torch.randn(2, 128, 128)
+    packed = pack_weights(*quantize_to_int4(weight, 128), element="int4", activations="bf16", group_size=128)
+    halves = pack_weights(*quantize_to_int4(weight[:, :, :64], 64), element="int4", activations="bf16", group_size=64)
+    with pytest.raises(ValueError, match=r"gate_up_bias must be \[2, 128\], got \[2, 64\]"):
+        nn.GroupedExperts.from_weights(packed, halves, gate_up_bias=torch.zeros(2, 64))
+    blocks = [fp8_blocks(part) for part in (weight, weight[:, :, :64].contiguous())]
+    with pytest.raises(NotImplementedError, match="down_bias must be None except beside PackedWeights"):
+        nn.GroupedExperts.from_weights(*blocks, down_bias=torch.zeros(2, 128))
+
+
+class Processes:
+    """The second of two."""
+
+    def size(self) -> int:
+        return 2
+
+    def rank(self) -> int:
+        return 1
+
+
+def test_experts_of_one_process() -> None:
+    """Half of the experts, packed as they are of the whole."""
+    torch.manual_seed(0)
+    whole = Gated("silu", "halves")
+    whole.gate_up_proj = torch.nn.Parameter(torch.randn(4, 256, 128) / 12)
+    whole.down_proj = torch.nn.Parameter(torch.randn(4, 128, 128) / 12)
+    model = torch.nn.ModuleDict({"experts": whole})
+    nn.convert(model, config={"element": "int4", "group": Processes()})
+    own = model["experts"]
+    assert (own.num_experts, own.local_experts) == (4, 2)
+    every = quantize_to_int4(whole.down_proj.detach(), 128)
+    packed = pack_weights(*(part[2:] for part in every), element="int4", activations="bf16", group_size=128)
+    assert torch.equal(own.down.weights.dequantize(), packed.dequantize())
+    report = nn.convert(torch.nn.ModuleDict({"experts": whole}), config={"group": Processes()})
+    assert "spreads experts for inference only" in report.left["experts"]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 import json
+import re
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import SimpleNamespace
@@ -45,25 +46,20 @@ def model() -> Any:
     return transformers.Qwen3MoeForCausalLM(config).bfloat16().eval()
 
 
-@pytest.fixture(scope="module")
-def checkpoint(model: Any, tmp_path_factory: pytest.TempPathFactory) -> Callable[..., Path]:
-    """Writes the model with its projections quantised, as checkpoints have them: experts one by one."""
-    plain = tmp_path_factory.mktemp("plain")
-    model.save_pretrained(plain)
-    tensors = load_file(plain / "model.safetensors")
-    config = json.loads((plain / "config.json").read_text())
-
-    def write(folder: Path, quantised: Callable[[torch.Tensor], dict[str, torch.Tensor]], how: dict[str, Any]) -> Path:
-        found = {}
-        for name, tensor in tensors.items():
-            layer = name.removesuffix(".weight")
-            parts = quantised(tensor.float()) if layer.endswith("_proj") else {"weight": tensor}
-            found |= {f"{layer}.{part}": value.contiguous() for part, value in parts.items()}
-        save_file(found, folder / "model.safetensors", metadata={"format": "pt"})
-        (folder / "config.json").write_text(json.dumps({**config, "quantization_config": how}))
-        return folder
-
-    return write
+def written(
+    model: Any, folder: Path, quantised: Callable[[torch.Tensor], dict[str, torch.Tensor]], how: dict[str, Any]
+) -> Path:
+    """A checkpoint of the model with its projections quantised, experts one by one, by the names that models have."""
+    model.save_pretrained(folder)
+    config = json.loads((folder / "config.json").read_text())
+    found = {}
+    for name, tensor in load_file(folder / "model.safetensors").items():
+        layer = name.removesuffix(".weight")
+        parts = quantised(tensor.float()) if re.search(r"(_proj|\.w[123])$", layer) else {"weight": tensor}
+        found |= {f"{layer}.{part}": value.contiguous() for part, value in parts.items()}
+    save_file(found, folder / "model.safetensors", metadata={"format": "pt"})
+    (folder / "config.json").write_text(json.dumps({**config, "quantization_config": how}))
+    return folder
 
 
 def logits(model: Any, experts: str) -> torch.Tensor:
@@ -115,16 +111,14 @@ def in_torch(x: torch.Tensor, weight: torch.Tensor, scales: torch.Tensor, *_: An
 
 @pytest.mark.sampled(2)
 @pytest.mark.parametrize("target", TARGETS)
-def test_fp8_checkpoint(
-    target: str, checkpoint: Callable[..., Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_fp8_checkpoint(target: str, model: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Its scales are no powers of two: on sm_100a, too, they are multiplied as they are."""
 
     def blocks(weight: torch.Tensor) -> dict[str, torch.Tensor]:
         return dict(zip(("weight", "weight_scale_inv"), per_block_cast_to_fp8(weight, use_ue8m0=False), strict=True))
 
     how = {"quant_method": "fp8", "activation_scheme": "dynamic", "weight_block_size": [128, 128]}
-    checkpoint(tmp_path, blocks, how)
+    written(model, tmp_path, blocks, how)
     calls = counted(monkeypatch, "m_grouped_fp8_fp4_gemm_nt_contiguous", "fp8_fp4_gemm_nt")
     integration.enable()
     model = transformers.AutoModelForCausalLM.from_pretrained(tmp_path, dtype=torch.bfloat16).eval()
@@ -137,29 +131,77 @@ def test_fp8_checkpoint(
     assert distance(found, logits(model, "eager")) < 2e-2
 
 
-def test_int4_checkpoint(checkpoint: Callable[..., Path], tmp_path: Path, model: Any) -> None:
-    def rounded(weight: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-        values, scales = quantize_to_int4(weight, 128)
-        return values, scales.bfloat16()
+def int4_of(weight: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+    values, scales = quantize_to_int4(weight, 128)
+    return values, scales.bfloat16()
 
+
+def tiny_mixtral() -> Any:
+    sizes = {name: value for name, value in SIZES.items() if "moe" not in name} | {"intermediate_size": 128}
+    config = transformers.MixtralConfig(**sizes, num_local_experts=4, initializer_range=0.1)
+    return transformers.MixtralForCausalLM(config).bfloat16().eval()
+
+
+@pytest.mark.parametrize("family", ["qwen3", "mixtral"])
+def test_int4_checkpoint(family: str, tmp_path: Path, model: Any) -> None:
+    """In compressed-tensors' form. Mixtral's has names of its own for modules and projections."""
+    exact = transformers.Qwen3MoeForCausalLM(model.config).bfloat16().eval() if family == "qwen3" else tiny_mixtral()
+    if family == "qwen3":
+        exact.load_state_dict(model.state_dict())
     weights = {"num_bits": 4, "type": "int", "symmetric": True, "strategy": "group", "group_size": 128}
     how = {"quant_method": "compressed-tensors", "format": "pack-quantized"}
     how["config_groups"] = {"group_0": {"targets": ["Linear"], "weights": weights}}  # type: ignore[assignment]
-    checkpoint(tmp_path, lambda weight: pack_quantized(*rounded(weight)), how)
+    written(exact, tmp_path, lambda weight: pack_quantized(*int4_of(weight)), how)
     config = transformers.AutoConfig.from_pretrained(tmp_path)
     del config.quantization_config
     served = transformers.AutoModelForCausalLM.from_pretrained(tmp_path, config=config, dtype=torch.bfloat16).eval()
-    report = nn.convert(served, tmp_path)
-    assert set(report.replaced.values()) == {"QuantLinear", "GroupedExperts"}
-    assert len(report.replaced) == 5
-    exact = transformers.Qwen3MoeForCausalLM(model.config).bfloat16().eval()
-    exact.load_state_dict(model.state_dict())
+    rename = {".mlp.": ".block_sparse_moe."} if family == "mixtral" else {}
+    report = nn.convert(served, tmp_path, config={"rename": rename})
+    assert sorted(report.replaced.values()) == ["GroupedExperts", *["QuantLinear"] * 4]
     with torch.no_grad():
         for name, weight in exact.named_parameters():
             if "_proj" in name:
-                values, scales = rounded(weight.flatten(0, -2).float())
+                values, scales = int4_of(weight.flatten(0, -2).float())
                 weight.copy_((values.view(*scales.shape, 128) * scales[..., None].float()).view(weight.shape))
     assert distance(logits(served, "eager"), logits(exact, "eager")) < 2e-2
+
+
+def test_gpt_oss(tmp_path: Path) -> None:
+    """Its experts lie with K before N, gates and ups in turn, and have biases; its checkpoint is MXFP4."""
+    torch.manual_seed(0)
+    sizes = {name: value for name, value in SIZES.items() if "moe" not in name} | {"intermediate_size": 128}
+    config = transformers.GptOssConfig(
+        **sizes, num_local_experts=4, layer_types=["full_attention"], initializer_range=0.1
+    )
+    config._attn_implementation = "eager"
+    exact = transformers.GptOssForCausalLM(config).bfloat16().eval()
+    experts, name, tensors = exact.model.layers[0].mlp.experts, "model.layers.0.mlp.experts", {}
+    with torch.no_grad():
+        for part in ("gate_up_proj", "down_proj"):
+            bias, weight = getattr(experts, f"{part}_bias"), getattr(experts, part)
+            bias.normal_()
+            codes, exponents = quantize_to_mxfp4(weight.transpose(1, 2).float().contiguous())
+            packed = (codes[..., ::2] | codes[..., 1::2] << 4).to(torch.uint8)
+            tensors[f"{name}.{part}_blocks"] = packed.view(*exponents.shape, 16).contiguous()
+            tensors[f"{name}.{part}_scales"] = exponents.view(torch.uint8).contiguous()
+            tensors[f"{name}.{part}_bias"] = bias.clone()
+            table = torch.tensor([0, 0.5, 1, 1.5, 2, 3, 4, 6])
+            scales = torch.exp2(exponents.float() - 127).repeat_interleave(32, -1)
+            weight.copy_((torch.cat((table, -table))[codes.long()] * scales).transpose(1, 2))
+    save_file(tensors, tmp_path / "model.safetensors")
+    (tmp_path / "config.json").write_text(json.dumps({"quantization_config": {"quant_method": "mxfp4"}}))
+    exact.set_experts_implementation("eager")
+    wanted, found = logits(exact, "eager"), {}
+    for source in (tmp_path, None):
+        served = transformers.GptOssForCausalLM(config).bfloat16().eval()
+        served.load_state_dict(exact.state_dict())
+        served.set_experts_implementation("eager")
+        how = {} if source else {"element": "e2m1", "linear": False, "group_size": 32}
+        assert list(nn.convert(served, source, config=how).replaced.items()) == [(name, "GroupedExperts")]
+        found[source] = logits(served, "eager")
+        assert distance(found[source], wanted) < 2e-2
+    assert torch.equal(found[tmp_path], found[None])
+    assert "experts that train have no biases" in nn.convert(exact).left[name]
 
 
 @pytest.mark.parametrize("target", ["sm_90a", "sm_100a"])

@@ -13,7 +13,7 @@ namespace deep_gemm::simulator {
 
 namespace {
 
-constexpr unsigned kScaleA = 0, kScaleB = 3;     // in Extra::scales: a register, then `byte` and `thread`
+constexpr unsigned kScaleA = 0, kScaleB = 3;      // in Extra::scales: a register, then `byte` and `thread`
 constexpr unsigned kThreadsA = 2, kThreadsB = 4;  // from which scales may come
 
 float scale_of(uint8_t bits, bool exponents) {
@@ -32,7 +32,8 @@ struct Selected {
 
 Selected selected(Warp& w, const Instruction& in, unsigned first, unsigned threads, const char* name) {
     const Extra& extra = *in.extra;
-    const unsigned byte = w.row<uint16_t>(extra.scales[first + 1])[0], thread = w.row<uint16_t>(extra.scales[first + 2])[0];
+    const unsigned byte = w.row<uint16_t>(extra.scales[first + 1])[0],
+                   thread = w.row<uint16_t>(extra.scales[first + 2])[0];
     const unsigned scales = unsigned(extra.values[kMmaScales]);
     if (byte % scales != 0 || byte + scales > 4 || thread >= threads)
         report(*w.cluster, "bad selector",
@@ -91,9 +92,9 @@ MmaKind decode_kind(Decoder& decoder) {
     const bool either = name == "kind::mxf4nvf4";
     if (type.empty() || (either && vector.empty()))
         decoder.error(concat(name, " needs the type of its scales", either ? " and .scale_vec" : ""));
-    const bool known = either             ? kind.exponents ? kind.scales != 1 : kind.scales == 4
+    const bool known = either          ? kind.exponents ? kind.scales != 1 : kind.scales == 4
                        : kind.in_bytes ? kind.exponents && kind.scales == 1
-                                          : kind.exponents && kind.scales == 2;
+                                       : kind.exponents && kind.scales == 2;
     if (!known) decoder.error(concat(name, " has no scales of this number and type"));
     return kind;
 }
