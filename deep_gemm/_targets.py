@@ -20,8 +20,10 @@ GPUS = {
     "sm_88": Gpu("GPUs of 8.8, of which no list names one", 16),
     "sm_89": Gpu("RTX 4090, L4, L40S", 128),
     "sm_110": Gpu("Jetson T5000 (Thor)", 20),
-    "sm_120": Gpu("RTX 5090, RTX PRO 6000", 170),
-    "sm_121": Gpu("GB10 (DGX Spark)", 48),
+    "sm_120a": Gpu("RTX 5090, RTX PRO 6000", 170),
+    "sm_121a": Gpu("GB10 (DGX Spark)", 48),
+    "sm_120": Gpu("RTX 5090, RTX PRO 6000, and newer GPUs without a target", 170),
+    "sm_121": Gpu("GB10 (DGX Spark), and newer GPUs without a target", 48),
     "sm_90a": Gpu("H100, H200", 132),  # in their SXM form
     "sm_100a": Gpu("B200", 148),
     "sm_100f": Gpu("B200, B300", 148),

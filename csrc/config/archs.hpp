@@ -24,7 +24,8 @@ struct TargetFacts {
 };
 
 /// A target of the compiler. An image for sm_100f runs on compute capability 10.0 and 10.3, and is what devices of
-/// these two are given; one for sm_100a or sm_103a runs on one of them.
+/// these two are given; one for sm_100a or sm_103a runs on one of them. A GPU is given the first row of its number;
+/// newer ones that no row names run the PTX of a row without a letter.
 struct TargetRow {
     std::string_view target;
     Arch arch;
@@ -37,6 +38,8 @@ inline constexpr TargetRow kTargets[] = {{"sm_80", Arch::sm80, {80, 163 * kKiB, 
                                          {"sm_88", Arch::sm80, {88, 99 * kKiB, 4}},
                                          {"sm_89", Arch::sm80, {89, 99 * kKiB, 96}},
                                          {"sm_110", Arch::sm80, {110, 227 * kKiB, 32}},
+                                         {"sm_120a", Arch::sm80, {120, 99 * kKiB, 128}},
+                                         {"sm_121a", Arch::sm80, {121, 99 * kKiB, 24}},
                                          {"sm_120", Arch::sm80, {120, 99 * kKiB, 128}},
                                          {"sm_121", Arch::sm80, {121, 99 * kKiB, 24}},
                                          {"sm_90a", Arch::sm90, {90, 227 * kKiB, 50}},

@@ -117,7 +117,7 @@ def test_fp4_operands_have_scales_for_32_or_16_of_k() -> None:
         ("--int4", "sm_89", "s4i"),
         ("--int4 --group-size 128", "sm_89", "s8"),
         ("--int4 --zero-points", "sm_80", "s8"),
-        ("--int4", "sm_120", "s8"),
+        ("--int4", "sm_120a", "s8"),
         ("--fp8-int4", "sm_89", "e4m3"),
         ("--fp8-fp4", "sm_86", "fp16"),
     ],
@@ -145,14 +145,14 @@ def test_explain_knows_blackwell(target) -> None:
     assert ".scaling = {.type = Element::ue8m0, .rows = 1, .k = 128}" in printed
 
 
-@pytest.mark.parametrize("target", ["sm_80", "sm_86", "sm_89", "sm_120"])
+@pytest.mark.parametrize("target", ["sm_80", "sm_86", "sm_89", "sm_120a"])
 def test_explain_knows_what_the_tensor_cores_of_each_gpu_multiply(target) -> None:
     """FP8 as it is from sm_89 on, in FP16 before; with FP32 scales on all of them."""
     printed = succeed("explain", "4096", "7168", "2048", "--target", target)
     assert f", {target} with {GPUS[target].sms} SMs: " in printed
     assert "Arch::sm80" in printed
     assert ("multiplied_as = Element::fp16" in printed) == (target in ("sm_80", "sm_86"))
-    assert ("multiplied_as = Element::e4m3" in printed) == (target in ("sm_89", "sm_120"))
+    assert ("multiplied_as = Element::e4m3" in printed) == (target in ("sm_89", "sm_120a"))
     assert ".scaling = {.type = Element::fp32, .rows = 128, .k = 128}" in printed
 
 
@@ -192,7 +192,7 @@ def test_a_reader_that_stops_early_is_no_error() -> None:
         (("64", "7168", "2047"), "K must be a multiple of 16, got 2047: pad A and B with zeros to K=2048"),
         (("64", "7168", "2048", "--sms", "0"), "a whole number from 1 up is wanted, not '0'"),
         (("4000000000", "7168", "2048"), "M must be between 1 and 2^31 - 1, got 4000000000"),
-        (("64", "7168", "2048", "--target", "sm_120a"), "invalid choice: 'sm_120a'"),
+        (("64", "7168", "2048", "--target", "sm_122a"), "invalid choice: 'sm_122a'"),
         (
             ("64", "7168", "2048", "--gran-k-b", "32", "--fp32-scales", "--target", "sm_100a"),
             "b's scales must be one float32 per 128 rows and 128 of K, not one float32 per 32 rows and 32 of K",

@@ -22,8 +22,8 @@ OWN = {
     "10.0": "sm_100f",
     "10.3": "sm_100f",
     "11.0": "sm_110",
-    "12.0": "sm_120",
-    "12.1": "sm_121",
+    "12.0": "sm_120a",
+    "12.1": "sm_121a",
 }
 # GPUs that no target is named after: the newest one before them whose code every newer GPU runs.
 UNNAMED = {"9.5": "sm_89", "10.1": "sm_89", "12.5": "sm_121", "13.0": "sm_121"}

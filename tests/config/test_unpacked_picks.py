@@ -86,7 +86,7 @@ def may_unpack(target: str, m: int, grouping: str = "dense", **fields: int) -> b
     return any(c.preconvert == "b" for c in parse(explain(grouping, problem, target)))
 
 
-@pytest.mark.parametrize("target", ["sm_80", "sm_86", "sm_89", "sm_120"])
+@pytest.mark.parametrize("target", ["sm_80", "sm_86", "sm_89", "sm_120a"])
 def test_each_pair_of_packed_weights_may_be_unpacked(target) -> None:
     """E4M3 only where the chip multiplies it."""
     for fields in (
@@ -101,7 +101,7 @@ def test_each_pair_of_packed_weights_may_be_unpacked(target) -> None:
     ):
         assert may_unpack(target, 4096, **fields)
     for fields in ({"s4m": 1}, {"e2m1": 1, "gran_k_b": 32}, {"e2m1x": 1, "gran_k_b": 128}):
-        assert may_unpack(target, 4096, **fields) == (target in ("sm_89", "sm_120"))
+        assert may_unpack(target, 4096, **fields) == (target in ("sm_89", "sm_120a"))
 
 
 def test_on_gpus_without_wgmma_not_of_few_tokens_nor_experts_nor_where_bits_must_not_depend_on_m() -> None:
@@ -115,7 +115,7 @@ def test_on_gpus_without_wgmma_not_of_few_tokens_nor_experts_nor_where_bits_must
 def test_four_bits_by_four_are_multiplied_as_they_are() -> None:
     fields = {"s8": 1, "s4": 1, "int4_a": 1, "channel_scales": 1}
     assert not may_unpack("sm_80", 4096, **fields)
-    assert may_unpack("sm_120", 4096, **fields)
+    assert may_unpack("sm_120a", 4096, **fields)
 
 
 def test_its_product_on_gpus_without_wgmma_is_one_of_rows() -> None:

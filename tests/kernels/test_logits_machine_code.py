@@ -11,7 +11,7 @@ HEADS = (4, 8, 12, 20, 24, 32, 40, 64, 72, 128)
 
 
 @pytest.mark.sampled(3)
-@pytest.mark.parametrize("target", ["sm_90a", "sm_80", "sm_89", "sm_100a", "sm_120"])
+@pytest.mark.parametrize("target", ["sm_90a", "sm_80", "sm_89", "sm_100a", "sm_120a"])
 @pytest.mark.parametrize("heads", HEADS)
 @pytest.mark.parametrize("d", [32, 64, 128])
 @pytest.mark.parametrize("form", ["fp8", "mxfp8", "mxfp4"])

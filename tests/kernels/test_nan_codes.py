@@ -12,7 +12,7 @@ from deep_gemm import simulator
 
 M, N, K, SPOILT = 16, 32, 128, 3
 CONVERTED = ["sm_80", "sm_86"]
-MULTIPLIED = ["sm_89", "sm_120", "sm_90a", "sm_100a"]
+MULTIPLIED = ["sm_89", "sm_120a", "sm_90a", "sm_100a"]
 
 
 def sums(target: str, code: int, of_a: bool) -> torch.Tensor:

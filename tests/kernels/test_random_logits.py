@@ -8,7 +8,7 @@ from random_logits import check_one
 
 from deep_gemm import simulator
 
-TARGETS = ("sm80", "sm90", "sm100", "sm_120")
+TARGETS = ("sm80", "sm90", "sm100", "sm_120a")
 DEVICES = [*(device for target in TARGETS for device in on_simulator("any", arch=target)), *ON_GPU]
 
 

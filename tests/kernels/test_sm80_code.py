@@ -44,7 +44,7 @@ def compiled(problems: list[Problem], target: str) -> list[Compiled]:
     return compile_all([str(kernel_of(*problem, target)["text"]) for problem in problems], target)
 
 
-@pytest.mark.parametrize(("target", "count"), [("sm_80", 2), ("sm_86", 1), ("sm_89", 1), ("sm_120", 1)])
+@pytest.mark.parametrize(("target", "count"), [("sm_80", 2), ("sm_86", 1), ("sm_89", 1), ("sm_120a", 1)])
 def test_no_drawn_kernel_spills_or_is_warned_of(pytestconfig, target, count) -> None:
     seed = pytestconfig.stash[SEED]
     problems = list(drawn_problems("sm80", count, seed, GPUS[target].sms))
@@ -56,7 +56,7 @@ def tiles() -> list:
     """Every tile of each kind, on targets that convert E4M3, of which one has less shared memory, and on one that
     multiplies it."""
     sets = []
-    for (name, fields), target in product((KINDS | UNPACKED).items(), ("sm_80", "sm_86", "sm_120")):
+    for (name, fields), target in product((KINDS | UNPACKED).items(), ("sm_80", "sm_86", "sm_120a")):
         problem = {"m": 4096, "n": 4096, "k": 4096, "num_sms": GPUS[target].sms, **fields}
         for tile in filter(can_serve, parse(explain("dense", problem, target))):
             if name in UNPACKED and tile.preconvert != "b":
@@ -84,12 +84,12 @@ def test_no_tile_spills(target, problem, tile: Candidate) -> None:
 def test_large_tiles_are_among_them() -> None:
     """Those that the speed of large products hangs on, whatever spills."""
     known = {each.id for each in tiles()}
-    for target, tile in product(("sm_80", "sm_120"), ("128x128x1", "128x256x1", "256x128x1")):
+    for target, tile in product(("sm_80", "sm_120a"), ("128x128x1", "128x256x1", "256x128x1")):
         for name in ("bf16", "fp8-blocks") if tile == "128x128x1" else ("bf16",):
             assert f"{target}-{name}-straight-{tile}-none" in known
     assert "sm_80-fp8-blocks-straight-128x128x1-a" in known
     assert {f"sm_80-{name}-straight-128x128x1-b" for name in ("bf16-int4", "bf16-nvfp4", "int8-int4-channels")} <= known
-    assert "sm_120-fp8-int4-straight-128x128x1-b" in known
+    assert "sm_120a-fp8-int4-straight-128x128x1-b" in known
 
 
 def has_calls(grouping: str, gran_k_a: int | None, gran_k_b: int | None) -> bool:
