@@ -26,6 +26,7 @@ from ..settings import get_target
 
 KNOWN = ("5.17", "5.18", "5.19", "5.20", "5.21", "5.22", "5.23", "5.24")
 _FP4 = torch.int8  # two codes a byte
+_BLOCK = 128  # rows of weights that share a scale
 _KERNELS = "transformers.integrations.deepgemm"
 _FP8 = "transformers.integrations.finegrained_fp8"
 _QUANTIZER = "transformers.quantizers.quantizer_finegrained_fp8"
@@ -58,7 +59,7 @@ def enable() -> None:
         (kernels, "is_deepgemm_loadable", _is_loadable),
         (kernels, "is_sm100", _multiplies_exponents),
         (kernels, "_assert_sm100_requirements", _no_requirements),
-        (kernels, "_coerce_sf_for_kernel", _scales_as_they_are(getattr(kernels, "_coerce_sf_for_kernel", None))),
+        (kernels, "_coerce_sf_for_kernel", _scales),
         (kernels, "_select_fp8_cast_kwargs", _casts(getattr(kernels, "_select_fp8_cast_kwargs", None))),
         (fp8, "is_deepgemm_loadable", _is_loadable),
         (fp8, "is_sm100", _never),  # it asks so that it never rounds FP32 scales, which are not rounded here
@@ -149,12 +150,19 @@ def _multiplies_exponents() -> bool:
     return get_target(device) in BLACKWELL_TARGETS
 
 
-def _scales_as_they_are(theirs: Any) -> Callable[..., torch.Tensor]:
-    def scales(sf: torch.Tensor, is_sm100: bool, expected_mn: int | None = None) -> torch.Tensor:
-        found: torch.Tensor = sf if sf.dtype == torch.float32 else theirs(sf, is_sm100, expected_mn)
-        return found
+def _scales(sf: torch.Tensor, is_sm100: bool, expected_mn: int | None = None) -> torch.Tensor:
+    """As products take them: FP32 and packed words as they are, never rounded; exponents as FP32, or on Blackwell words.
 
-    return scales
+    sf: of rows, or of blocks of 128 rows, of which `expected_mn` says how many there are.
+    """
+    if sf.dtype != torch.float8_e8m0fnu:
+        return sf
+    if not is_sm100:
+        return sf.float()
+    exponents = sf.view(torch.uint8)
+    if expected_mn is not None and exponents.shape[-2] < expected_mn:
+        exponents = exponents.repeat_interleave(_BLOCK, -2)[..., :expected_mn, :]
+    return torch.nn.functional.pad(exponents, (0, -exponents.shape[-1] % 4)).contiguous().view(torch.int32)
 
 
 def _casts(theirs: Any) -> Callable[..., dict[str, Any]]:

@@ -221,6 +221,21 @@ def test_fp4_weights_of_a_linear_layer(target: str) -> None:
     assert distance(found.double(), wanted) < 4e-3
 
 
+@pytest.mark.sampled(2)
+@pytest.mark.parametrize("target", TARGETS)
+@pytest.mark.parametrize("k", [384, 512])  # words of exponents that K fills, and that it does not
+def test_exponents_as_scales_of_blocks(k: int, target: str) -> None:
+    """Of 136 rows: blocks of 128 are not equal shares of them."""
+    torch.manual_seed(1)
+    x = torch.randint(-8, 9, (3, k)).bfloat16()
+    x[:, ::128] = 448  # so that its casts are exact
+    weight, scales = per_block_cast_to_fp8(torch.randn(136, k) * torch.linspace(0.1, 4, 136)[:, None], use_ue8m0=True)
+    integration.enable()
+    with simulator.options(target=target), torch.no_grad():
+        found = finegrained_fp8.fp8_linear(x, weight, scales.to(torch.float8_e8m0fnu), [128, 128])
+    assert distance(found.double(), in_torch(x.double(), weight, scales)) < 4e-3
+
+
 def test_what_is_not_known_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     before = {name: vars(kernels)[name] for name in ("_DEEPGEMM", "is_deepgemm_loadable", "is_sm100")}
     monkeypatch.setattr(importlib.import_module("transformers"), "__version__", "4.57.6")
