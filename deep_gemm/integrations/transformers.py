@@ -151,7 +151,7 @@ def _multiplies_exponents() -> bool:
 
 
 def _scales(sf: torch.Tensor, is_sm100: bool, expected_mn: int | None = None) -> torch.Tensor:
-    """As products take them: FP32 and packed words as they are, never rounded; exponents as FP32, on Blackwell as words.
+    """As products take them: FP32 and packed words as they are, never rounded; exponents as FP32, or (Blackwell) words.
 
     sf: of rows, or of blocks of 128 rows, of which `expected_mn` says how many there are.
     """
