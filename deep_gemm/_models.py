@@ -9,8 +9,9 @@ from pathlib import Path
 from typing import Any
 
 from . import jit
+from ._model_calls import Limits, of_model
 from ._numbers import integer
-from ._precompile import Calls, kernels_of, output_for
+from ._precompile import Calls, Part, output_for, parts_of, record_parts
 from ._recording import RecordedKernel, Recording
 from ._targets import GPUS, HOPPER_TARGET
 from .logits import logits_kernels
@@ -18,7 +19,7 @@ from .logits import logits_kernels
 Fields = Mapping[str, Any]
 _BLOCK = [128, 128]
 _EXPERTS = ("n_routed_experts", "num_local_experts", "num_experts")
-_LOGITS_ROWS, _LOGITS_BLOCKS = (1, 2, 3, 4, 8192), (0, 64)
+_LOGITS_ROWS, _LOGITS_BLOCKS = (*range(1, 129), 8192), (0, 64)
 
 
 @dataclass(frozen=True)
@@ -194,16 +195,52 @@ def weights_of_model(
     return found
 
 
+@dataclass(frozen=True)
+class ModelKernels:
+    """What a model's calls need: of each weight's products, and of what is called beside them, by its name."""
+
+    of_weights: list[tuple[ModelWeight, list[RecordedKernel]]]
+    of_others: list[tuple[str, list[RecordedKernel]]]
+
+    @property
+    def kernels(self) -> list[RecordedKernel]:
+        """All of them, each once."""
+        found = [*self.of_weights, *self.of_others]
+        return list(dict.fromkeys(kernel for _, some in found for kernel in some))
+
+
 def kernels_of_model(
-    weights: Sequence[ModelWeight], max_m: int, max_masked_m: int, target: str, num_sms: int, progress: bool = False
-) -> list[tuple[ModelWeight, list[RecordedKernel]]]:
-    """The kernels of each."""
-    found = []
+    config: str | Path | Fields,
+    weights: Sequence[ModelWeight],
+    limits: Limits,
+    num_sms: int,
+    *,
+    tensor_parallel: int = 1,
+    training: bool = False,
+    progress: bool = False,
+) -> ModelKernels:
+    """Of a model with these weights."""
+    each: list[list[Part]] = []
     for weight in weights:
-        rows = {"masked": max_masked_m, "dense": max_m}.get(weight.calls.grouping, max_m * weight.rows_a_token)
-        shapes = [(weight.n, weight.k)]
-        found.append((weight, kernels_of(weight.calls, shapes, rows, target, num_sms, progress=progress)))
-    return found
+        each.append(parts_of(weight.calls, weight.n, weight.k, limits.rows_of(weight), limits.target))
+    others = of_model(weights, _heads(read_config(config), tensor_parallel), limits, training)
+    each += [other.parts for other in others]
+    flat = record_parts([part for parts in each for part in parts], limits.target, num_sms, progress=progress)
+    found = iter(flat)
+    kernels = [list(dict.fromkeys(kernel for _ in parts for kernel in next(found))) for parts in each]
+    of_others = [(other.name, some) for other, some in zip(others, kernels[len(weights) :], strict=True)]
+    if indexer := indexer_kernels(config, limits.target):
+        of_others.append(("index logits", indexer))
+    return ModelKernels(list(zip(weights, kernels[: len(weights)], strict=True)), of_others)
+
+
+def _heads(fields: Fields, tensor_parallel: int) -> tuple[int, int, int, int] | None:
+    """Of MLA: heads of a GPU, extents of a head in queries and results, and the rank of keys and values."""
+    if not fields.get("kv_lora_rank"):
+        return None
+    heads = _divide("num_attention_heads", _need(fields, "num_attention_heads"), tensor_parallel)
+    nope, v, rank = (_need(fields, name) for name in ("qk_nope_head_dim", "v_head_dim", "kv_lora_rank"))
+    return heads, nope, v, rank
 
 
 def indexer_kernels(config: str | Path | Fields, target: str) -> list[RecordedKernel]:
@@ -225,12 +262,16 @@ def precompile_model(
     max_masked_m: int = 1024,
     groupings: Sequence[str] = ("contiguous", "masked"),
     product: str | None = None,
+    training: bool = False,
     target: str = HOPPER_TARGET,
     num_sms: int | None = None,
     newer_gpu: bool = False,
     progress: bool = False,
 ) -> list[jit.CompileResult]:
     """Compile every kernel that a model's linear layers, experts and indexer need, with or without a GPU.
+
+    Beside the products: quantise kernels of their tokens (behind the gate, too), routing, MLA's products for each head
+    (`fp8_einsum`, `einsum`), index logits.
 
     Read are fields of a Hugging Face config.json, not the model's name: sizes, experts, MLA's ranks, the indexer, and
     `quantization_config` (fp8 by blocks of 128 x 128; mxfp4; gptq, awq and compressed-tensors of 4 bits, the first and
@@ -245,6 +286,7 @@ def precompile_model(
         max_masked_m: rows that each expert of masked calls has room for.
         groupings: how experts are called: 'contiguous', 'psum', 'masked'.
         product: multiply by this (see `precompile`), whatever quantization_config says.
+        training: also gradients of tokens and of weights (of experts by K groups), of FP8 and BF16.
         target, num_sms, newer_gpu, progress: as for `precompile`.
 
     Returns:
@@ -253,14 +295,15 @@ def precompile_model(
     if target not in GPUS:
         raise ValueError(f"target must be one of {', '.join(GPUS)}, got {target!r}")
     sms = GPUS[target].sms if num_sms is None else integer("num_sms", num_sms, smallest=1)
+    shares = integer("tensor_parallel", tensor_parallel, smallest=1)
     weights = weights_of_model(
         config,
-        tensor_parallel=integer("tensor_parallel", tensor_parallel, smallest=1),
+        tensor_parallel=shares,
         expert_parallel=integer("expert_parallel", expert_parallel, smallest=1),
         groupings=groupings,
         product=product,
     )
-    found = kernels_of_model(weights, integer("max_m", max_m, smallest=1), max_masked_m, target, sms, progress)
-    kernels = [kernel for _, some in found for kernel in some] + indexer_kernels(config, target)
-    recording = Recording(target, list(dict.fromkeys(kernels)))
+    limits = Limits(integer("max_m", max_m, smallest=1), integer("max_masked_m", max_masked_m, smallest=1), target)
+    found = kernels_of_model(config, weights, limits, sms, tensor_parallel=shares, training=training, progress=progress)
+    recording = Recording(target, found.kernels)
     return jit.compile_recorded(recording, output=output_for(newer_gpu), progress=progress)

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import os
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from . import jit
@@ -121,6 +122,41 @@ def _row_counts(most: int) -> list[int]:
     return [*range(1, single + 1), *range(_MAX_SINGLE_ROWS + _ROW_STEP, most + 1, _ROW_STEP)]
 
 
+@dataclass(frozen=True)
+class Part:
+    """Calls that one thread records: `make(count)` for each of the counts."""
+
+    make: Callable[[int], None]
+    counts: Sequence[int]
+
+
+def parts_of(calls: Calls, n: int, k: int, max_m: int, target: str) -> list[Part]:
+    """Of a weight. Calls that cannot be are refused here, before anything is chosen."""
+    rows = calls.row_counts(max_m)
+    make = RecordedCalls(calls, n, k, max(max_m, rows[-1]), target).make
+    return [Part(make, rows[first : first + _CALLS_A_PART]) for first in range(0, len(rows), _CALLS_A_PART)]
+
+
+def record_parts(
+    parts: Sequence[Part], target: str, num_sms: int, *, layouts: bool = False, progress: bool = True
+) -> list[list[RecordedKernel]]:
+    """The kernels of each, those that rearrange operands and scales only with `layouts`."""
+
+    def record_part(part: Part) -> list[RecordedKernel]:
+        others: list[RecordedKernel] = []
+        with record(target, num_sms) as recording:
+            for count in part.counts:
+                part.make(count)
+                if layouts:
+                    named = C.recorded_layout_kernels()
+                    others += [RecordedKernel(name, text, target) for name, text in named.items()]
+        return [*others, *recording.kernels]
+
+    # Choosing goes on without Python's lock, so that threads beyond the cores would only wait for it.
+    with jit.worker_threads(len(os.sched_getaffinity(0))) as pool:
+        return [*with_progress(pool.map(record_part, parts), "choosing kernels", "parts", len(parts), progress)]
+
+
 def kernels_of(
     calls: Calls,
     weights: Sequence[tuple[int, int]],
@@ -131,29 +167,10 @@ def kernels_of(
     layouts: bool = False,
     progress: bool = True,
 ) -> list[RecordedKernel]:
-    """Each kernel that calls with weights `(N, K)` can need, those that rearrange operands and scales only with
-    `layouts`."""
-    rows = calls.row_counts(max_m)
-    # Made here: what cannot be is refused before anything is chosen.
-    made = [RecordedCalls(calls, n, k, max(max_m, rows[-1]), target) for n, k in weights]
-    parts = [
-        (call, rows[first : first + _CALLS_A_PART]) for call in made for first in range(0, len(rows), _CALLS_A_PART)
-    ]
-
-    def record_part(part: tuple[RecordedCalls, list[int]]) -> list[RecordedKernel]:
-        call, counts = part
-        others: list[RecordedKernel] = []
-        with record(target, num_sms) as recording:
-            for count in counts:
-                call.make(count)
-                if layouts:
-                    named = C.recorded_layout_kernels()
-                    others += [RecordedKernel(name, text, target) for name, text in named.items()]
-        return [*others, *recording.kernels]
-
-    with jit.worker_threads() as pool:
-        found = with_progress(pool.map(record_part, parts), "choosing kernels", "parts", len(parts), progress)
-        return list(dict.fromkeys(kernel for some in found for kernel in some))
+    """Each kernel that calls with weights `(N, K)` can need."""
+    parts = [part for n, k in weights for part in parts_of(calls, n, k, max_m, target)]
+    found = record_parts(parts, target, num_sms, layouts=layouts, progress=progress)
+    return list(dict.fromkeys(kernel for some in found for kernel in some))
 
 
 def output_for(newer_gpu: bool) -> str:

@@ -57,22 +57,32 @@ inline std::vector<Problem> forms_of_d(Problem p) {
 
 inline bool is_legal(const Candidate& candidate) { return candidate.rejection.empty(); }
 
-/// Whether a form is served in the order of this candidate of another one.
+/// A form, and what becomes of its tilings, once somebody has asked for all of them.
 template <ArchSpec Spec>
-bool follows(const Problem& form, const Candidate& other) {
-    const auto does = [&](const Candidate& own) { return is_legal(own) && sum_order_of(own) == sum_order_of(other); };
-    return does(make_candidate<Spec>(form, other.tiling, /*tolerate_waste=*/true)) ||
-           std::ranges::any_of(every_candidate<Spec>(form, /*tolerate_waste=*/true), does);
-}
+struct Form {
+    Problem problem;
+    std::vector<Candidate> candidates = {};
+
+    /// Whether it is served in the order of this candidate of another one.
+    bool follows(const Candidate& other) {
+        const auto does = [&](const Candidate& own) {
+            return is_legal(own) && sum_order_of(own) == sum_order_of(other);
+        };
+        if (does(make_candidate<Spec>(problem, other.tiling, /*tolerate_waste=*/true))) return true;
+        if (candidates.empty()) candidates = every_candidate<Spec>(problem, /*tolerate_waste=*/true);
+        return std::ranges::any_of(candidates, does);
+    }
+};
 
 /// The order that all forms follow: of the usual form's cheapest candidate for which they do. None where each may have
 /// its own.
 template <ArchSpec Spec>
 std::optional<SumOrder> sum_order(const Problem& p) {
     if (!keeps_sum_order(p)) return std::nullopt;
-    const std::vector<Problem> forms = forms_of_d(p);
+    std::vector<Form<Spec>> forms;
+    for (const Problem& form : forms_of_d(p)) forms.push_back({form});
     const auto followed = [&](const Candidate& candidate) {
-        return std::ranges::all_of(forms, [&](const Problem& form) { return follows<Spec>(form, candidate); });
+        return std::ranges::all_of(forms, [&](Form<Spec>& form) { return form.follows(candidate); });
     };
     for (const bool tolerate_waste : {false, true}) {
         std::vector<Candidate> candidates = every_candidate<Spec>(usual_form(p), tolerate_waste);

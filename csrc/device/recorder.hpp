@@ -24,7 +24,9 @@ public:
     /// Null where the thread's calls run.
     static Recorder* of_thread() { return current_; }
     /// From now on, until the thread chooses another or none.
-    static void choose_for_thread(Recorder* recorder) { current_ = recorder; }
+    static void choose_for_thread(Recorder* recorder) { current_ = recorder, ++choices_; }
+    /// How often this thread chose: what it remembers of a recording goes with that.
+    static uint64_t choices_of_thread() { return choices_; }
 
     /// The kernel that was noted first of those that were not taken yet.
     bool take(Noted& noted);
@@ -39,6 +41,7 @@ private:
     void put(const Kernel&, const LaunchShape&, const void*, size_t, void*, std::span<const Extent>) override {}
 
     static inline thread_local Recorder* current_ = nullptr;
+    static inline thread_local uint64_t choices_ = 0;
     std::set<Noted> known_;
     std::deque<const Noted*> untaken_;
 };

@@ -6,6 +6,7 @@ import argparse
 
 from .. import _models, jit
 from .._extension import C
+from .._model_calls import Limits
 from .._precompile import PRODUCTS, Calls, kernels_of, output_for
 from .._recorded_calls import RecordedCalls
 from .._targets import BLACKWELL_TARGETS, GPUS
@@ -118,20 +119,26 @@ def kernels_of_model(arguments: argparse.Namespace, output: Output) -> list[jit.
         product=arguments.product if arguments.product != PRODUCTS[0] else None,
     )
     target = arguments.target
-    limits = (arguments.max_m, arguments.max_masked_m)
-    found = _models.kernels_of_model(weights, *limits, target, sms_of(arguments), progress=True)
-    kernels = [kernel for _, some in found for kernel in some]
-    weights_found = output.facts["weights"] = []
-    for each, some in found:
+    found = _models.kernels_of_model(
+        arguments.model,
+        weights,
+        Limits(arguments.max_m, arguments.max_masked_m, target),
+        sms_of(arguments),
+        tensor_parallel=arguments.tensor_parallel,
+        training=arguments.training,
+        progress=True,
+    )
+    of_weights = output.facts["weights"] = []
+    for each, some in found.of_weights:
         called = {"product": each.calls.product, "grouping": each.calls.grouping, "experts": each.calls.experts}
         names = [kernel.name for kernel in some]
-        weights_found.append({"name": each.name, "n": each.n, "k": each.k, **called, "kernels": names})
+        of_weights.append({"name": each.name, "n": each.n, "k": each.k, **called, "kernels": names})
         experts = f", {each.calls.experts} {each.calls.grouping}" if each.calls.grouping != "dense" else ""
         output.line(f"{each.name:28s} {each.n:6d} x {each.k:6d} {each.calls.product}{experts}: {len(some)} kernels")
-    if indexer := _models.indexer_kernels(arguments.model, target):
-        output.facts["index_logits"] = [kernel.name for kernel in indexer]
-        output.line(f"{'index logits':28s} {len(indexer)} kernels")
-    kernels = list(dict.fromkeys([*kernels, *indexer]))
+    output.facts["others"] = {name: [kernel.name for kernel in some] for name, some in found.of_others}
+    for name, some in found.of_others:
+        output.line(f"{name:28s} {len(some)} kernels")
+    kernels = found.kernels
     output.line(f"{arguments.model}: {len(kernels)} kernels for {target}")
     return kernels
 

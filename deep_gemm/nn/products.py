@@ -16,6 +16,7 @@ from .numbers import fp8_columns, fp8_rows, in_halves, joined, transposed
 
 TOKENS_STEP = 16
 _ALONG_K = (1, 1, 128)  # of both operands: where K is tokens, blocks of 128 x 128 would mix them
+_OF_WEIGHTS = "mn"  # compiled in: K is the number of tokens, and each would have a kernel of its own
 
 
 def _rows(x: torch.Tensor, scales: torch.Tensor | None, grouping: Contiguous | None) -> Any:
@@ -57,9 +58,10 @@ class DenseProduct(torch.autograd.Function):
         if ctx.needs_input_grad[1]:
             dw = torch.empty_like(weight, dtype=torch.float32)
             if s_t is None:
-                bf16_gemm_nt(_columns(in_halves(dy)), _columns(in_halves(x)), dw)
+                bf16_gemm_nt(_columns(in_halves(dy)), _columns(in_halves(x)), dw, compiled_dims=_OF_WEIGHTS)
             else:
-                fp8_gemm_nt(fp8_rows(_columns(dy)), fp8_rows(_columns(x)), dw, recipe=_ALONG_K)
+                of_dy, of_x = fp8_rows(_columns(dy)), fp8_rows(_columns(x))
+                fp8_gemm_nt(of_dy, of_x, dw, recipe=_ALONG_K, compiled_dims=_OF_WEIGHTS)
             dw = dw.to(weight.dtype)
         return dx, dw, None, None, None, None
 

@@ -3,14 +3,21 @@
 from __future__ import annotations
 
 import json
+import random
+import re
 from typing import Any
 
 import fresh
 import pytest
+import torch
 from command_line import refuse, succeed
 
 import deep_gemm
-from deep_gemm._models import weights_of_model
+from deep_gemm import jit, nn
+from deep_gemm._model_calls import Limits
+from deep_gemm._models import kernels_of_model, weights_of_model
+from deep_gemm.nn.numbers import operands_of
+from deep_gemm.nn.products import experts_product
 
 FP8 = {"quant_method": "fp8", "weight_block_size": [128, 128]}
 MLA = {"q_lora_rank": 1536, "kv_lora_rank": 512, "qk_nope_head_dim": 128, "qk_rope_head_dim": 64, "v_head_dim": 128}
@@ -192,6 +199,55 @@ def test_what_a_model_calls_is_there_afterwards(cache) -> None:
     assert missing == []
 
 
+MLA_OF_SMALL = {"kv_lora_rank": 256, "qk_nope_head_dim": 128, "qk_rope_head_dim": 64, "v_head_dim": 128}
+
+
+def named(precision: str) -> dict[str, Any]:
+    return {"quantization_config": FP8 if precision == "fp8" else None}
+
+
+@pytest.mark.parametrize("precision", ["fp8", "bf16"])
+def test_layers_that_serve_and_train_need_no_other_kernels(precision) -> None:
+    """By the recorder, which runs nothing: what the layers of such a model call with numbers of tokens drawn here."""
+    config = {**SMALL, **named(precision)}
+    weights = weights_of_model(config, groupings=["contiguous"])
+    found = kernels_of_model(config, weights, Limits(96, 32, "sm_90a"), 132, training=True)
+    experts = torch.zeros(4, 512, 512, dtype=torch.bfloat16, requires_grad=True)  # gate and up
+    linear = nn.FP8Linear(weights[0].k, weights[0].n, bias=False, precision=precision, dtype=torch.bfloat16)
+    tokens = [1, 96, *random.sample(range(2, 96), 3)]
+    with jit.record("sm_90a") as recording:
+        for m in tokens:
+            x = torch.zeros(m, 512, dtype=torch.bfloat16, requires_grad=True)
+            linear(x).sum().backward()
+            alignment = deep_gemm.get_mk_alignment_for_contiguous_layout()
+            rows = -(-(m * 2 + 4 * (alignment - 1)) // alignment) * alignment  # with all the padding that there can be
+            of_experts = torch.zeros(rows, 512, dtype=torch.bfloat16, requires_grad=True)
+            ends = torch.tensor([rows, 0, 0, 0], dtype=torch.int32).cumsum(0).int()
+            operands = operands_of(experts.detach(), precision, True)
+            layout = torch.zeros(rows, dtype=torch.int32)
+            experts_product(of_experts, experts, *operands, layout, ends).sum().backward()
+    missing = {kernel.name for kernel in recording.kernels} - {kernel.name for kernel in found.kernels}
+    assert not missing, tokens
+    assert {*recording.kernels} <= {*found.kernels}, tokens
+
+
+def test_batches_and_logits_of_mla_are_among_the_kernels() -> None:
+    config = {**SMALL, **MLA_OF_SMALL, "index_n_heads": 32, "index_head_dim": 128}
+    found = kernels_of_model(config, weights_of_model(config), Limits(64, 8, "sm_90a"), 132)
+    blank = jit.placeholder
+    with jit.record("sm_90a") as recording:
+        for m in (1, 64, *random.sample(range(2, 64), 2)):
+            a = blank(m, 8, 128, dtype=torch.float8_e4m3fn), blank(m, 8, 1, dtype=torch.float32)
+            b = blank(8, 128, 256, dtype=torch.float8_e4m3fn), blank(8, 1, 2, dtype=torch.float32)
+            deep_gemm.fp8_einsum("bhd,hdr->bhr", a, b, blank(m, 8, 256, dtype=torch.bfloat16))
+            q, keys = blank(m, 32, 128, dtype=torch.float8_e4m3fn), blank(256, 128, dtype=torch.float8_e4m3fn)
+            ends = blank(m, dtype=torch.int32)
+            scales, of_heads = blank(256, dtype=torch.float32), blank(m, 32, dtype=torch.float32)
+            deep_gemm.fp8_mqa_logits(q, (keys, scales), of_heads, ends, ends)
+    assert len(recording.kernels) >= 3
+    assert {*recording.kernels} <= {*found.kernels}
+
+
 def test_the_command_lists_weights_and_kernels(tmp_path, cache) -> None:
     """With a dry run nothing is compiled. A model with an indexer has its logits."""
     (tmp_path / "config.json").write_text(json.dumps({**DEEPSEEK, "index_n_heads": 64, "index_head_dim": 128}))
@@ -200,6 +256,8 @@ def test_the_command_lists_weights_and_kernels(tmp_path, cache) -> None:
     assert "experts' down                  7168 x   2048 fp8, 8 masked: " in printed
     assert "indexer q                      8192 x   1536 fp8: " in printed
     assert "fp8_mqa_logits" in printed
+    for name in ("quantised tokens", "routing", "absorbed queries", "expanded results", "index logits"):
+        assert re.search(rf"^{name} +[0-9]+ kernels$", printed, re.MULTILINE)
     assert not cache.exists()
 
 

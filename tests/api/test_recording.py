@@ -10,7 +10,7 @@ import torch
 
 import deep_gemm
 from deep_gemm import jit
-from deep_gemm.jit import placeholder
+from deep_gemm.jit import RecordedKernel, placeholder
 
 BF16, FP8 = torch.bfloat16, torch.float8_e4m3fn
 
@@ -142,3 +142,20 @@ def test_what_cannot_be_recorded_is_refused() -> None:
             deep_gemm.bf16_gemm_nt(blank(16, 64), blank(32, 32), blank(16, 32))
         deep_gemm.bf16_gemm_nt(blank(16, 64), blank(32, 64), blank(16, 32))
     assert len(recording.kernels) == 1
+
+
+def test_one_recording_of_many_calls_is_as_many_recordings() -> None:
+    """What a thread remembers from call to call of a recording is not taken for known in the next one."""
+    tokens, weight, out = blank(512, 1024), blank(512, 1024), blank(512, 512)
+
+    def recorded(rows: list[int], target: str = "sm_90a") -> set[RecordedKernel]:
+        with jit.record(target) as recording:
+            for m in rows:
+                deep_gemm.bf16_gemm_nt(tokens[:m], weight, out[:m])
+        return {*recording.kernels}
+
+    rows = [*range(1, 512, 7), 1, 1]
+    each = set().union(*(recorded([m]) for m in rows))
+    assert recorded(rows) == each
+    assert len(each) > 5
+    assert recorded([1]) == recorded([1]) != recorded([1], "sm_80") != set()

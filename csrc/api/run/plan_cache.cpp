@@ -8,6 +8,7 @@
 
 #include "../../config/archs.hpp"
 #include "../../config/dispatch.hpp"
+#include "../../device/recorder.hpp"
 #include "../../jit/kernel.hpp"
 #include "../../jit/render.hpp"
 #include "../../jit/settings.hpp"
@@ -52,6 +53,34 @@ void print(const Problem& p, const Choice& choice) {
                  choice.num_ctas, choice.cost_us, config_text(choice.config).c_str());
 }
 
+LaunchPlan plan_of(const Choice& choice, const Kernel* kernel) {
+    return {.choice = choice,
+            .kernel = kernel,
+            .shape = {.grid = static_cast<uint32_t>(choice.num_ctas),
+                      .block = static_cast<uint32_t>(choice.footprint.threads),
+                      .cluster = static_cast<uint32_t>(choice.config.cluster.size()),
+                      .smem_bytes = static_cast<uint32_t>(choice.footprint.smem_bytes)}};
+}
+
+/// Remembers the latest plan only: it is the recorder that knows which kernels are new. But neighbouring problems often
+/// have one kernel, of which it knows then, and writing its text takes longer than most else.
+const LaunchPlan& record(Device& device, const Problem& problem) {
+    thread_local LaunchPlan plan;
+    thread_local uint64_t of_choice = 0;
+    const uint64_t now = Recorder::choices_of_thread();
+    if (of_choice == now && recorded_plan().problem == problem) return plan;
+    recorded_plan() = {problem, select(problem)};
+    const Choice& choice = recorded_plan().choice;
+    const Choice& last = plan.choice;
+    const bool known = of_choice == now && last.config == choice.config && last.hint == choice.hint &&
+                       last.tiling.preconvert == choice.tiling.preconvert &&
+                       last.footprint.ctas_per_sm == choice.footprint.ctas_per_sm;
+    of_choice = 0;  // should `make_plan` throw
+    plan = known ? plan_of(choice, plan.kernel) : make_plan(device, choice);
+    of_choice = now;
+    return plan;
+}
+
 /// Compiles outside of any lock; the JIT makes each kernel once.
 LaunchPlan plan_for(Device& device, const Problem& problem, const Choice& choice) {
     try {
@@ -67,11 +96,7 @@ LaunchPlan plan_for(Device& device, const Problem& problem, const Choice& choice
 const RecordedPlan& latest_recorded_plan() { return recorded_plan(); }
 
 LaunchPlan make_plan(Device& device, const Choice& choice) {
-    LaunchPlan plan{.choice = choice,
-                    .shape = {.grid = static_cast<uint32_t>(choice.num_ctas),
-                              .block = static_cast<uint32_t>(choice.footprint.threads),
-                              .cluster = static_cast<uint32_t>(choice.config.cluster.size()),
-                              .smem_bytes = static_cast<uint32_t>(choice.footprint.smem_bytes)}};
+    LaunchPlan plan = plan_of(choice, nullptr);
     const TargetRow* const target = find_target(device.facts(), choice.config.block_sum());
     require_runtime(target != nullptr, kNoIntegers, device.facts().target);
     plan.kernel = jit::get_kernel(device, render(choice), plan.shape.smem_bytes, std::string(target->target));
@@ -91,11 +116,7 @@ const LaunchPlan& PlanCache::get(Device& device, const Problem& problem, uint64_
         Problem problem;
         LaunchPlan plan;
     };
-    if (device.id().recorded) {  // each time: it is the recorder that knows which kernels are new
-        thread_local LaunchPlan plan;
-        recorded_plan() = {problem, select(problem)};
-        return plan = make_plan(device, recorded_plan().choice);
-    }
+    if (device.id().recorded) return record(device, problem);
     constexpr int kLatestBits = 8;
     thread_local std::array<std::unique_ptr<Latest>, 1 << kLatestBits> latest;
     std::unique_ptr<Latest>& slot = latest[ProblemHash{}(problem) >> (64 - kLatestBits)];

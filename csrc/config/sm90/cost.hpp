@@ -34,7 +34,7 @@ inline double expected_row_steps(const Problem& p) {
 struct CostModel : CostConstants {
     static double norm(double power, std::initializer_list<double> values) {
         double sum = 0;
-        for (const double value : values) sum += std::pow(value, power);
+        for (const double value : values) sum += value == 0 ? 0 : std::pow(value, power);
         return std::pow(sum, 1 / power);
     }
 

@@ -52,9 +52,12 @@ struct ElementFacts {
     bool in_blocks = false;  // packed weights
 };
 
-/// The element table.
-constexpr ElementFacts facts(Element element) {
-    constexpr ElementFacts kElements[] = {
+struct ElementTable {
+    ElementFacts rows[kElementCount];
+};
+
+constexpr ElementTable element_table() {
+    return {{
         {Element::none, "none", 0, NumberKind::none, TensorMapType::u8},
         {Element::fp32, "fp32", 32, NumberKind::floating, TensorMapType::f32},
         {Element::bf16, "bf16", 16, NumberKind::floating, TensorMapType::bf16},
@@ -75,9 +78,18 @@ constexpr ElementFacts facts(Element element) {
         {Element::e2m1r, "e2m1r", 4, NumberKind::floating, TensorMapType::u8},
         {Element::s8b, "s8b", 8, NumberKind::integer, TensorMapType::i32, true},
         {Element::u8, "u8", 8, NumberKind::integer, TensorMapType::i32, true},
-    };
-    return kElements[static_cast<int32_t>(element)];
+    }};
 }
+
+#ifdef __CUDACC__  // a table outside of functions would be part of each kernel
+constexpr ElementFacts facts(Element element) {
+    constexpr ElementTable kElements = element_table();
+    return kElements.rows[static_cast<int32_t>(element)];
+}
+#else  // within the function it would be written anew at each of selection's many calls
+inline constexpr ElementTable kElements = element_table();
+constexpr const ElementFacts& facts(Element element) { return kElements.rows[static_cast<int32_t>(element)]; }
+#endif
 
 constexpr int32_t bits(Element element) { return facts(element).bits; }
 
