@@ -20,6 +20,8 @@ from .logits import add_arguments as add_logits_arguments
 from .logits import logits
 from .options import add_packing, add_product, add_scales, add_target, amount, extent, weight
 from .output import Output
+from .sim import add_arguments as add_sim_arguments
+from .sim import sim
 
 Run = Callable[[argparse.Namespace, Output], int]
 
@@ -137,4 +139,8 @@ def parse_arguments(description: str | None) -> argparse.Namespace:
     add_target(simulated)
     simulated.add_argument("--schedule", choices=["lazy", "eager", "random"], default="eager")
     simulated.add_argument("--seed", type=int, default=0)
+    any_kernel = command("sim", sim, "run PTX of any compiler on the simulator", shape=False)
+    ran = any_kernel.add_subparsers(dest="action", required=True).add_parser("run", help="its hazards and statistics")
+    add_json(ran)
+    add_sim_arguments(ran)
     return parser.parse_args()
