@@ -73,12 +73,14 @@ GemmCall with_bias(GemmCall call, const OptionalTensor& bias, const TensorView& 
 bool int8_gemm(const ffi::Given& arguments, const TensorView& a, const OptionalTensor& a_scales, const TensorView& b,
                const OptionalTensor& b_scales, const OutputArgument& d, const OptionalTensor& c,
                const OptionalTensor& bias, const OptionalTensor& zeros, const OptionalTensor& sums,
-               const ffi::Integers& record, const Recipe& recipe, int64_t layout) {
+               const ffi::Integers& record, const Recipe& recipe, int64_t layout, const AlphaBits& alpha,
+               const OptionalTensor& row_scale, const GateRecord& gate) {
     const IntegerNumbers numbers(record, zeros, sums);
     const Granularities given = granularities_of(recipe, {}, {});
     return run_gemm(CallKey(arguments), [&] {
         const OperandArgument of_a{a, a_scales, nullptr, &numbers.a}, of_b{b, b_scales, nullptr, &numbers.b};
-        return with_bias(check_dense(of_a, of_b, d, c, given, layout), bias, d);
+        GemmCall call = check_dense(of_a, of_b, d, c, given, layout, {}, gate);
+        return with_steps(with_bias(std::move(call), bias, d), alpha, row_scale, d);
     });
 }
 
@@ -87,14 +89,16 @@ bool int8_m_grouped_gemm_contiguous(const ffi::Given& arguments, const TensorVie
                                     const TensorView& grouped_layout, const OptionalTensor& bias,
                                     const OptionalTensor& zeros, const OptionalTensor& sums,
                                     const ffi::Integers& record, const Recipe& recipe, int64_t layout, bool psum,
-                                    bool zero_padding, int64_t expected_m) {
+                                    bool zero_padding, int64_t expected_m, const AlphaBits& alpha,
+                                    const OptionalTensor& row_scale, const GateRecord& gate) {
     const IntegerNumbers numbers(record, zeros, sums);
     const Granularities given = granularities_of(recipe, {}, {});
     return run_gemm(CallKey(arguments), [&] {
         const OperandArgument tokens{a, a_scales, nullptr, &numbers.a};
         const OperandArgument weights = weights_argument(w, w_scales, nullptr, &numbers.b);
         const ContiguousOptions options{.psum = psum, .zero_padding = zero_padding, .expected_m = expected_m};
-        return with_bias(check_contiguous(tokens, weights, d, grouped_layout, given, layout, options), bias, d);
+        GemmCall call = check_contiguous(tokens, weights, d, grouped_layout, given, layout, options, gate);
+        return with_steps(with_bias(std::move(call), bias, d), alpha, row_scale, d);
     });
 }
 
@@ -102,13 +106,15 @@ bool int8_m_grouped_gemm_masked(const ffi::Given& arguments, const TensorView& a
                                 const TensorView& w, const OptionalTensor& w_scales, const OutputArgument& d,
                                 const TensorView& masked_m, const OptionalTensor& bias, const OptionalTensor& zeros,
                                 const OptionalTensor& sums, int64_t expected_m, const ffi::Integers& record,
-                                const Recipe& recipe, int64_t layout) {
+                                const Recipe& recipe, int64_t layout, const AlphaBits& alpha,
+                                const OptionalTensor& row_scale, const GateRecord& gate) {
     const IntegerNumbers numbers(record, zeros, sums);
     const Granularities given = granularities_of(recipe, {}, {});
     return run_gemm(CallKey(arguments), [&] {
         const OperandArgument tokens{a, a_scales, nullptr, &numbers.a};
         const OperandArgument weights = weights_argument(w, w_scales, nullptr, &numbers.b);
-        return with_bias(check_masked(tokens, weights, d, masked_m, expected_m, given, layout), bias, d);
+        GemmCall call = check_masked(tokens, weights, d, masked_m, expected_m, given, layout, gate);
+        return with_steps(with_bias(std::move(call), bias, d), alpha, row_scale, d);
     });
 }
 

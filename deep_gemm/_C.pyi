@@ -90,6 +90,9 @@ def int8_gemm(
     record: Sequence[int],
     recipe: Sequence[int] | None,
     layout: int,
+    alpha_bits: int | None = None,
+    row_scale: Tensor | None = None,
+    gate: Sequence[int] | None = None,
     /,
 ) -> bool:
     """D = C + A B^T + bias of INT8 operands, with scales that all of K shares, as tensors or as the bits of an FP32
@@ -116,6 +119,9 @@ def int8_m_grouped_gemm_contiguous(
     psum: bool,
     zero_padding: bool,
     expected_m: int,
+    alpha_bits: int | None = None,
+    row_scale: Tensor | None = None,
+    gate: Sequence[int] | None = None,
     /,
 ) -> bool:
     """The same of experts, as `m_grouped_gemm_contiguous`."""
@@ -134,6 +140,9 @@ def int8_m_grouped_gemm_masked(
     record: Sequence[int],
     recipe: Sequence[int] | None,
     layout: int,
+    alpha_bits: int | None = None,
+    row_scale: Tensor | None = None,
+    gate: Sequence[int] | None = None,
     /,
 ) -> bool:
     """The same of experts with matrices of their own, as `m_grouped_gemm_masked`."""

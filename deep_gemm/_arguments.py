@@ -170,8 +170,11 @@ KINDS = {
         "Tensor",
         "a tensor, or a pair (tensor, scales)",
         lambda value: _is_tensor(value) or _is_pair(value) or isinstance(value, Counted),
-        (("", "Tensor"), ("_scales", "Tensor?")),
-        lambda value: (value, None) if isinstance(value, torch.Tensor) else tuple(value),
+        (("", "Tensor"), ("_scales", "Tensor?"), ("_count", "Tensor?")),
+        lambda value: (value, None, None) if isinstance(value, torch.Tensor) else (*value, None)[:3],
+        lambda data, scales, count: (
+            data if scales is None else (data, scales) if count is None else Counted((data, scales, count))
+        ),
     ),
     "torch.Tensor | None": _or_none(_TENSOR),
     "Scaled": _SCALED,

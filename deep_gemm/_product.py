@@ -16,7 +16,7 @@ from torch.compiler import is_dynamo_compiling
 
 from . import operators
 from ._arguments import kinds_of, no_memory, tensors_of, wants_gradient, wrong_kind
-from .epilogue import Epilogue, cast_of, cast_output, store_count, without_cast
+from .epilogue import Epilogue, cast_of, cast_parts, store_count, without_cast, written_by
 from .weights import PackedWeights
 
 Parameters = ParamSpec("Parameters")
@@ -64,8 +64,21 @@ def product(*other_names: str) -> Callable[[Callable[Parameters, None]], Callabl
             return operator, operators.flat_arguments(kinds, args, kwargs)
 
         def trace(*args: Any, **kwargs: Any) -> None:
-            called, flat = as_operator(args, kwargs)
+            named = dict(zip(kinds, args))  # noqa: B905  too many are refused elsewhere
+            named.update(kwargs)
+            epilogue = named.get("epilogue")
+            step = cast_of(epilogue) if isinstance(epilogue, Epilogue) else None
+            if step is None:
+                called, flat = as_operator(args, kwargs)
+                called(**flat)
+                return
+            assert isinstance(epilogue, Epilogue)
+            d, scales, count = cast_parts(step, named["d"])
+            named.update({"d": (d, scales), "epilogue": without_cast(epilogue, step)})
+            called, flat = as_operator((), named)
+            flat["d_count"] = count
             called(**flat)
+            store_count(step, count)
 
         def cast(*args: Any, **kwargs: Any) -> None:
             """A call whose epilogue has the scales of D, and how often it bounds."""
@@ -73,9 +86,10 @@ def product(*other_names: str) -> Callable[[Callable[Parameters, None]], Callabl
             epilogue = arguments["epilogue"]
             step = cast_of(epilogue)
             assert step is not None
-            written = cast_output(step, arguments["d"])
+            d, scales, count = cast_parts(step, arguments["d"])
+            written = written_by(d, scales, count)
             scope[function.__name__](**arguments | {"d": written, "epilogue": without_cast(epilogue, step)})
-            store_count(step, written)
+            store_count(step, count)
 
         def settle(error: Exception, *args: Any, **kwargs: Any) -> Exception | None:
             """None where the call was served after all."""

@@ -14,6 +14,7 @@ from typing import NamedTuple, NoReturn
 
 import torch
 
+from ._compiled import constant_when_compiled
 from ._gates import Gate, gate_record
 from ._numbers import NO_FACTOR, ROUND_AT_RANDOM, fp32_bits
 from ._output import Counted, Output
@@ -72,8 +73,7 @@ class FP8CastWithClamp(Epilogue):
         clamped_count: uint32 (or int32) of one element, on `d`'s device, which becomes the number of values that were
             further, NaN among them; 0 without `clamp_value`.
 
-    Taken by all products that take `d=(q, s)` and an epilogue, also as the last step of a `Chain`; by none in programs
-    that torch traces.
+    Taken by all products that take `d=(q, s)` and an epilogue, also as the last step of a `Chain`.
     """
 
     def __init__(
@@ -108,8 +108,8 @@ class RowScale(Epilogue):
         weights: float32 `[M]` of dense and contiguous products (of rows of padding it may hold anything), `[G, max_m]`
             of masked ones, on `a`'s device, any strides. The kernel reads them, so they may change between replays.
 
-    Taken where D is no integer by dense products and experts of FP8, BF16, FP16, FP4 and FP8 with FP4 weights; not by
-    batched products, nor by groups of K.
+    Taken where D is no integer by dense products and experts of all operands; not by batched products, nor by groups
+    of K.
     """
 
     def __init__(self, weights: torch.Tensor) -> None:
@@ -137,10 +137,10 @@ class SwiGLU(_Gated):
 
     gpt-oss has `SwiGLU(limit=7.0, alpha=1.702, up_shift=1.0, layout='interleaved')`, DeepSeek-V4 `SwiGLU(limit=10.0)`.
 
-    Taken by dense products and experts of BF16, FP16 and FP8, beside packed weights where `pack_weights` was told this
-    layout as `gate_up` (bias and C lie as rows did before). B must have K contiguous, and N must be a multiple of 16;
-    in halves, with FP32 scales of 128x128 blocks of B, N/2 one of 128. Others refuse it. On SM90 `d` may be a
-    pair `(q, s)`: what the activation makes is quantised.
+    Taken by dense products and experts of BF16, FP16, FP8 and INT8, beside packed weights where `pack_weights` was told
+    this layout as `gate_up` (bias and C lie as rows did before). B must have K contiguous, and N must be a multiple of
+    16; in halves, with FP32 scales of 128x128 blocks of B, N/2 one of 128. Others refuse it. `d` may be a pair `(q,
+    s)`: what the activation makes is quantised.
     """
 
     def __init__(
@@ -278,7 +278,7 @@ def without_cast(epilogue: Epilogue, cast: FP8CastWithClamp) -> Epilogue:
     return Chain(*epilogue.steps[:-1], bound) if isinstance(epilogue, Chain) else bound
 
 
-def cast_output(cast: FP8CastWithClamp, d: object) -> Output | Counted:
+def cast_parts(cast: FP8CastWithClamp, d: object) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor | None]:
     """What such a call writes: with a counter of its own, so that nothing is written where the call is refused."""
     if not isinstance(d, torch.Tensor):
         raise ValueError("d must be a tensor where FP8CastWithClamp has its scales")
@@ -294,26 +294,31 @@ def cast_output(cast: FP8CastWithClamp, d: object) -> Output | Counted:
             )
         scales = scales.unflatten(1, (d.shape[1], words))
     if count is None:
-        return d, scales
+        return d, scales, None
     if not isinstance(count, torch.Tensor) or count.dtype not in (torch.uint32, torch.int32) or count.numel() != 1:
         raise TypeError(f"clamped_count must be a uint32 tensor of one element, got {count!r}")
     if count.device != d.device:
         raise ValueError(f"clamped_count must be on {d.device} like d, but is on {count.device}")
     if cast.clamp_value is None:
-        return d, scales
-    return Counted((d, scales, torch.zeros(1, dtype=torch.int32, device=d.device)))
+        return d, scales, None
+    return d, scales, torch.zeros(1, dtype=torch.int32, device=d.device)
 
 
-def store_count(cast: FP8CastWithClamp, written: Output | Counted) -> None:
+def written_by(d: torch.Tensor, scales: torch.Tensor, count: torch.Tensor | None) -> Output:
+    return (d, scales) if count is None else Counted((d, scales, count))
+
+
+def store_count(cast: FP8CastWithClamp, found: torch.Tensor | None) -> None:
     if cast.clamped_count is None:
         return
     count = cast.clamped_count.view(torch.int32)
-    if isinstance(written, Counted):
-        count.copy_(written[2].view(count.shape))
-    else:
+    if found is None:
         count.zero_()
+    else:
+        count.copy_(found.view(count.shape))
 
 
+@constant_when_compiled
 def _bound_bits(clamp_value: float | None) -> int:
     """Of a number rounded to BF16; infinite where there is none."""
     if clamp_value is None:
@@ -356,6 +361,4 @@ def epilogue_of(
 def _refuse(epilogue: object) -> NoReturn:
     if not isinstance(epilogue, Epilogue):
         raise TypeError(f"epilogue must be an Epilogue of deep_gemm.epilogue or None, got {epilogue!r}")
-    if isinstance(epilogue, FP8CastWithClamp):
-        raise NotImplementedError("epilogue must have no FP8CastWithClamp in programs that torch traces")
     raise TypeError(f"epilogue must be a class of deep_gemm.epilogue, got {type(epilogue).__name__}")

@@ -18,6 +18,7 @@ from ._output import Output
 from ._packed import zero_points
 from ._product import layout as _layout
 from ._product import product
+from .epilogue import Epilogue, step_arguments
 from .fp8 import _NT, Recipe, _write_empty_product
 from .grouped import _hint, _write_empty_experts
 from .operators import stands_in
@@ -31,6 +32,7 @@ _int8_gemm = C.int8_gemm
 _contiguous = C.int8_m_grouped_gemm_contiguous
 _masked = C.int8_m_grouped_gemm_masked
 
+_NO_STEPS = None, None, None
 _SMALLEST_K = 16
 
 # Of any values the sum over so much of K is within s32, without zero points and with them; in whole K blocks of the
@@ -50,6 +52,7 @@ def int8_gemm_nt(
     *,
     bias: torch.Tensor | None = None,
     b_sums: torch.Tensor | None = None,
+    epilogue: Epilogue | None = None,
 ) -> None:
     """Dense INT8 GEMM: `d[m, n] = c[m, n] + float(sum_k a[m, k] b[n, k]) sfa[m] sfb[n] + bias[n]`.
 
@@ -89,6 +92,7 @@ def int8_gemm_nt(
         b_sums: `int8_row_sums(b[0])`, or `int8_row_sums(*b, recipe)` where there is a recipe: int32 or float32 `[N]`,
             N contiguous. They must be those of b as it is when the product runs. Read only where a has zero points,
             and not where K is split.
+        epilogue: as for `fp8_gemm_nt`; None where d is int32. K is then at most what sums are exact for.
 
     Raises:
         ValueError, TypeError: an argument cannot be right; nothing was launched and nothing written.
@@ -99,8 +103,9 @@ def int8_gemm_nt(
     zeros, zero = zero_points(a)
     numbers = (a_scale, b_scale, zero)
     layout = _NT[compiled_dims]
-    if not _int8_gemm(a_data, a_scales, b_data, b_scales, d, c, bias, zeros, b_sums, numbers, recipe, layout):
-        _finish(a, b, d, c, compiled_dims, bias)
+    steps = _NO_STEPS if epilogue is None else step_arguments(None, epilogue)
+    if not _int8_gemm(a_data, a_scales, b_data, b_scales, d, c, bias, zeros, b_sums, numbers, recipe, layout, *steps):
+        _finish(a, b, d, c, compiled_dims, bias, epilogue)
 
 
 @product()
@@ -117,6 +122,7 @@ def m_grouped_int8_gemm_nt_contiguous(
     recipe: Recipe = None,
     bias: torch.Tensor | None = None,
     w_sums: torch.Tensor | None = None,
+    epilogue: Epilogue | None = None,
 ) -> None:
     """`int8_gemm_nt` of experts whose rows follow each other: `d[rows of g] = a[rows of g] @ w[g].T + bias[g]`.
 
@@ -131,6 +137,7 @@ def m_grouped_int8_gemm_nt_contiguous(
         recipe: as for `int8_gemm_nt`.
         bias: bfloat16, float16 or float32 `[G, N]`, added in FP32. None where d is int32.
         w_sums: as `b_sums` of `int8_gemm_nt`, `[G, N]`, N contiguous.
+        epilogue: as for `m_grouped_fp8_gemm_nt_contiguous`; None where d is int32.
 
     Raises:
         as `int8_gemm_nt`.
@@ -138,6 +145,7 @@ def m_grouped_int8_gemm_nt_contiguous(
     a_data, a_scales, a_scale = _parts("a", a)
     w_data, w_scales, w_scale = _parts("w", w)
     zeros, zero = zero_points(a)
+    steps = _NO_STEPS if epilogue is None else step_arguments(None, epilogue)
     if not _contiguous(
         a_data,
         a_scales,
@@ -154,6 +162,7 @@ def m_grouped_int8_gemm_nt_contiguous(
         use_psum_layout,
         ensure_zero_padding,
         _hint(expected_m_for_psum_layout),
+        *steps,
     ):
         if w_data.shape[0] == 0:
             _write_empty_experts(d, grouped_layout, use_psum_layout, 0)
@@ -168,6 +177,7 @@ def m_grouped_int8_gemm_nt_contiguous(
                 ensure_zero_padding,
                 expected_m_for_psum_layout,
                 bias=bias,
+                epilogue=epilogue,
             )
 
 
@@ -183,6 +193,7 @@ def m_grouped_int8_gemm_nt_masked(
     recipe: Recipe = None,
     bias: torch.Tensor | None = None,
     w_sums: torch.Tensor | None = None,
+    epilogue: Epilogue | None = None,
 ) -> None:
     """`int8_gemm_nt` of experts with matrices of their own: `d[g] = a[g] @ w[g].T + bias[g]`, of masked_m[g] rows.
 
@@ -193,6 +204,7 @@ def m_grouped_int8_gemm_nt_masked(
         w, recipe, bias, w_sums: as for `m_grouped_int8_gemm_nt_contiguous`.
         d: bfloat16, float16 or float32 `[G, max_m, N]`; or int32, if a and w are plain tensors without scales.
         masked_m, expected_m: as for `m_grouped_fp8_gemm_nt_masked`.
+        epilogue: as there; None where d is int32.
         compiled_dims: which of M, N, K are constants of the compiled kernel.
 
     Raises:
@@ -202,6 +214,7 @@ def m_grouped_int8_gemm_nt_masked(
     w_data, w_scales, w_scale = _parts("w", w)
     expected_m = integer("expected_m", expected_m)
     zeros, zero = zero_points(a)
+    steps = _NO_STEPS if epilogue is None else step_arguments(None, epilogue)
     if not _masked(
         a_data,
         a_scales,
@@ -216,8 +229,11 @@ def m_grouped_int8_gemm_nt_masked(
         (a_scale, w_scale, zero),
         recipe,
         _NT[compiled_dims],
+        *steps,
     ):
-        m_grouped_int8_gemm_nt_masked(_with_k(a), _with_k(w), d, masked_m, expected_m, compiled_dims, bias=bias)
+        m_grouped_int8_gemm_nt_masked(
+            _with_k(a), _with_k(w), d, masked_m, expected_m, compiled_dims, bias=bias, epilogue=epilogue
+        )
 
 
 @_layout
@@ -261,14 +277,16 @@ def _with_k(operand: Any) -> Any:
     return zeros if isinstance(operand, torch.Tensor) else (zeros, 1.0)
 
 
-def _finish(a: Any, b: Any, d: Output, c: torch.Tensor | None, compiled_dims: str, bias: Any) -> None:
+def _finish(
+    a: Any, b: Any, d: Output, c: torch.Tensor | None, compiled_dims: str, bias: Any, epilogue: Epilogue | None
+) -> None:
     """What no kernel does: a K of nothing, or one that is too long for exact sums."""
     data_a, data_b = (x if isinstance(x, torch.Tensor) else x[0] for x in (a, b))
     k, step = data_a.shape[1], _EXACT_ASYMMETRIC_K if len(a) == 3 else _EXACT_K
-    if k == 0 and bias is None:
+    if k == 0 and bias is None and epilogue is None:
         _write_empty_product(d, c)
-    elif not isinstance(d, torch.Tensor):
-        int8_gemm_nt(_with_k(a), _with_k(b), d, compiled_dims=compiled_dims, bias=bias)
+    elif epilogue is not None or not isinstance(d, torch.Tensor):
+        int8_gemm_nt(_with_k(a), _with_k(b), d, c, compiled_dims=compiled_dims, bias=bias, epilogue=epilogue)
     elif k == 0:
         d.copy_(bias.float() if c is None else bias.float() + c)
     else:

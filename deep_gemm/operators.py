@@ -25,7 +25,8 @@ from ._arguments import OLDER_NAMES, Kind, kinds_of, wants_gradient
 
 _NAMESPACE = "deep_gemm_jit"
 _SHARED_NAMESPACE = "deep_gemm"
-_WRITTEN, _WRITTEN_SCALES = "d", "d_scales"
+_WRITTEN = "d"
+_WRITTEN_PARTS = ("d_scales", "d_count")
 
 
 class _SharedNamespace(torch._ops._OpNamespace):
@@ -57,7 +58,7 @@ def schema_of(function: Callable[..., Any], kinds: Mapping[str, Kind]) -> str:
         if name == _WRITTEN:
             parts.append(f"Tensor(a!) {name}{text}")
             if kind.parts:
-                last.append(f"Tensor(b!)? {_WRITTEN_SCALES}=None")
+                last += [f"Tensor({'bc'[i]}!)? {part}=None" for i, part in enumerate(_WRITTEN_PARTS)]
         elif kind.parts:
             parts += [f"{schema} {name}{suffix}{text}" for suffix, schema in kind.parts]
         else:
@@ -256,5 +257,5 @@ def serve_traced(operator: Callable[..., None], flat: dict[str, Any]) -> None:
 
 def _written_of(flat: Mapping[str, Any]) -> dict[str, torch.Tensor]:
     """Of an operator's arguments."""
-    given = {name: flat.get(name) for name in (_WRITTEN, _WRITTEN_SCALES)}
+    given = {name: flat.get(name) for name in (_WRITTEN, *_WRITTEN_PARTS)}
     return {name: tensor for name, tensor in given.items() if isinstance(tensor, torch.Tensor)}

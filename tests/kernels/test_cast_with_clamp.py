@@ -140,3 +140,21 @@ def test_what_is_refused() -> None:
     out.q.assert_untouched()
     out.s.assert_untouched()
     assert count.view(torch.int32).item() == 77
+
+
+@pytest.mark.parametrize("bound", [0.5, None])
+def test_traced(bound) -> None:
+    """The counter is a tensor that the operator writes."""
+    cpu = torch.device("cpu")
+    a, b = operands("bf16", cpu, (16, 64), (256, 64))
+
+    def call(q: torch.Tensor, s: torch.Tensor, count: torch.Tensor) -> None:
+        deep_gemm.bf16_gemm_nt(a, b, q, epilogue=Chain(Alpha(0.5), FP8CastWithClamp(s, bound, count)))
+
+    results = []
+    for run in (call, torch.compile(call, backend="aot_eager", fullgraph=True)):
+        out, count = QuantisedOutput((16, 256), "fp32", cpu), counter(cpu)
+        run(*out.pair, count)
+        results.append([*(part.contiguous().view(torch.uint8) for part in out.pair), count.view(torch.int32)])
+    assert all(map(torch.equal, *results))
+    assert (results[0][-1].item() > 0) == (bound is not None)

@@ -29,14 +29,16 @@ inline std::string_view group_rejection(const Problem& p, const GemmConfig& c) {
 
 /// Whether promoting takes more registers than a thread has (ptxas -v, CUDA 13.0): a warp's half of 256 columns beside
 /// the columns' block scales; of experts 192, where those are of gates and of ups. And whether quantising sums of
-/// integers does, of 128 columns a thread, or what a walk by counts keeps beside zero points of 8 bits for each 32 of
-/// K.
+/// integers does, of 128 columns a thread, or promoted ones of 256, or what a walk by counts keeps beside zero points
+/// of 8 bits for each 32 of K.
 inline bool spills(const GemmConfig& c) {
     if (c.output_scaling.any() && c.sum() == Element::s32 && !c.swap_ab && chunk_cols(c) >= 128) return true;
     if (c.grouping == Grouping::m_psum && c.b.element == Element::u8 && c.b.zeros_k == 32 && c.tile.cols >= 128)
         return true;
-    if (!promotes(c) || !c.has_block_scales() || c.swap_ab) return false;
-    return c.tile.cols == 256 || (c.gate.joins_halves() && c.tile.cols == 192 && is_m_grouped(c.grouping));
+    if (!promotes(c) || c.swap_ab) return false;
+    if (c.output_scaling.any() && c.tile.cols == 256) return true;
+    return c.has_block_scales() &&
+           (c.tile.cols == 256 || (c.gate.joins_halves() && c.tile.cols == 192 && is_m_grouped(c.grouping)));
 }
 
 /// Why a config cannot serve a problem, whatever its memory holds; empty where it may.

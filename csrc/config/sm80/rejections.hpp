@@ -30,8 +30,8 @@ constexpr bool spills(const Problem& p, const GemmConfig& c) {
     if (c.output_scaling.any() && c.block_sum() == Element::s32 && is_m_grouped(c.grouping) &&
         warp_rows(c) * warp_cols(c) >= 64 * 64)
         return true;
-    if (c.gate.any() && c.output_scaling.any() && c.block_sum() == Element::s32 && c.scaled() && !c.swap_ab &&
-        c.tile.cols == 256)
+    if (c.gate.any() && c.output_scaling.any() && c.block_sum() == Element::s32 && c.scaled() &&
+        (c.swap_ab ? p.target >= 100 && c.tile.cols == 64 && c.tile.rows == 256 : c.tile.cols == 256))
         return true;
     if (!c.scaled())
         return c.b.element == Element::s8b && warp_rows(c) * warp_cols(c) >= 64 * 64 &&

@@ -12,11 +12,12 @@
 
 namespace deep_gemm::sm90 {
 
-/// Most columns, of all 64 rows of a warpgroup together, of sums that zero points are taken out of: C, experts, bias
-/// and shared tiles keep registers of their own, and packed weights beside any of these.
+/// Most columns, of all 64 rows of a warpgroup together, of sums that zero points are taken out of: C, experts, bias,
+/// shared tiles and gates keep registers of their own, and packed weights beside any of these.
 inline int32_t most_asymmetric_cols(const GemmConfig& c) {
     if (c.scaled()) return warpgroup_rows(c) > kWgmmaRows ? 0 : 128;
-    const int32_t more = c.add_c + !has_fixed_extents(c.grouping) + (c.bias != Element::none) + c.split_k.last_tiles;
+    const int32_t more =
+        c.add_c + !has_fixed_extents(c.grouping) + (c.bias != Element::none) + c.split_k.last_tiles + 2 * c.gate.any();
     return more == 0 ? 256 : more == 1 && !c.rows_operand().packed() ? 208 : 160;
 }
 
@@ -36,6 +37,7 @@ inline bool spills(const GemmConfig& c) {
     if (c.output_scaling.any() &&
         ((c.swap_ab && is_m_grouped(c.grouping) && c.tile.cols > 96) || (c.scaled() && row_warpgroups(c) == 3)))
         return true;
+    if (c.gate.kind == GateKind::geglu_erf && c.scaled() && wide) return true;
     if (c.gate.any() && c.output_scaling.any() && tall && c.swap_ab && c.tile.cols > 64) return true;
     if (c.gate.any() && c.rows_operand().packed() && c.scaled() && c.tile.cols >= 192) return true;
     if (c.gate.any() && c.add_c && ((tall && c.tile.cols > 64) || c.tile.cols >= 160)) return true;
