@@ -46,8 +46,8 @@ inline bool spills(const GemmConfig& c) {
                (tall && c.split_k.last_tiles && c.tile.cols == 112) ||
                (c.bias != Element::none && !has_fixed_extents(c.grouping) && c.tile.cols > 224);
     if (c.random_rounding && tall && c.tile.cols > 96) return true;
-    if ((has_step_params(c) || c.random_rounding) && !c.gate.any() && !c.rows_operand().packed() &&
-        (wide || c.tile.cols >= 160))
+    if ((has_step_params(c) || c.random_rounding) && (!c.gate.any() || c.block_sum() == Element::s32) &&
+        !c.rows_operand().packed() && (wide || c.tile.cols >= 160))
         return true;
     if (c.block_sum() == Element::s32 && c.tile.cols > 160 &&
         (c.col_scales().per_row() || !has_fixed_extents(c.grouping)))
