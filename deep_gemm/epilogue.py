@@ -304,7 +304,7 @@ def cast_parts(cast: FP8CastWithClamp, d: object) -> tuple[torch.Tensor, torch.T
     return d, scales, torch.zeros(1, dtype=torch.int32, device=d.device)
 
 
-def written_by(d: torch.Tensor, scales: torch.Tensor, count: torch.Tensor | None) -> Output:
+def written_by(d: torch.Tensor, scales: torch.Tensor, count: torch.Tensor | None) -> Output | Counted:
     return (d, scales) if count is None else Counted((d, scales, count))
 
 
