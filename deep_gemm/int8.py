@@ -14,7 +14,7 @@ import torch
 
 from ._extension import C
 from ._numbers import NO_NUMBER, fp32_bits, integer
-from ._output import Output
+from ._output import Output, data_of
 from ._packed import zero_points
 from ._product import layout as _layout
 from ._product import product
@@ -285,11 +285,13 @@ def _finish(
     k, step = data_a.shape[1], _EXACT_ASYMMETRIC_K if len(a) == 3 else _EXACT_K
     if k == 0 and bias is None and epilogue is None:
         _write_empty_product(d, c)
-    elif epilogue is not None or not isinstance(d, torch.Tensor):
+    elif k == 0 and (epilogue is not None or not isinstance(d, torch.Tensor)):
         int8_gemm_nt(_with_k(a), _with_k(b), d, c, compiled_dims=compiled_dims, bias=bias, epilogue=epilogue)
     elif k == 0:
-        d.copy_(bias.float() if c is None else bias.float() + c)
-    else:
+        assert bias is not None
+        data_of(d).copy_(bias.float() if c is None else bias.float() + c)
+    else:  # no epilogue but Identity: the runtime refuses others, and scales of d
+        assert isinstance(d, torch.Tensor)
         total = d if d.dtype == torch.float32 else torch.empty(d.shape, dtype=torch.float32, device=d.device)
         added = c if c is None else c.float()
         for first in range(0, k, step):

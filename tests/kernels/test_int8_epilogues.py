@@ -13,7 +13,7 @@ from quantised_output import ALIGNMENT, dense, of_experts
 from test_gates import GATES, expected
 
 import deep_gemm
-from deep_gemm.epilogue import Alpha, Chain, GeGLU, RowScale, SwiGLU
+from deep_gemm.epilogue import Alpha, Chain, GeGLU, Identity, RowScale, SwiGLU
 
 
 def operands(kind: str, device: torch.device, m: int, n: int, k: int) -> tuple[Any, Any, dict[str, Any]]:
@@ -74,6 +74,9 @@ def test_without_k_and_with_too_much() -> None:
     long = [(torch.ones(rows, 131200, dtype=torch.int8), 1.0) for rows in (4, 32)]
     with pytest.raises(ValueError, match="K must be at most 131071 where d has scales, or there is an epilogue, got"):
         deep_gemm.int8_gemm_nt(*long, d, epilogue=SwiGLU())
+    sums = torch.empty(4, 32)
+    deep_gemm.int8_gemm_nt(*long, sums, epilogue=Identity())
+    assert (sums == 131200).all()
     exact = [torch.ones(rows, 64, dtype=torch.int8) for rows in (4, 32)]
     for step, name in ((Alpha(2.0), "Alpha"), (RowScale(torch.ones(4)), "RowScale")):
         with pytest.raises(ValueError, match=f"epilogue must have no {name} where d is int32"):
