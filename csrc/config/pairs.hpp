@@ -5,6 +5,7 @@
 #include <deep_gemm/config.cuh>
 
 #include <algorithm>
+#include <initializer_list>
 #include <span>
 
 namespace deep_gemm {
@@ -30,13 +31,13 @@ constexpr uint32_t archs_of(Some... archs) {
 }
 
 struct Pair {
-    uint32_t archs;
-    Element a, b;
-    Element sum;       // of products
-    MnMajor mn_major;  // operands: multiplied as they lie, or transposed on the way
-    Scaling scalings_a[2], scalings_b[6];
-    Element outputs[4];  // s32: of operands without scales
-    uint32_t groupings;
+    uint32_t archs = 0;
+    Element a = {}, b = {};
+    Element sum = {};       // of products
+    MnMajor mn_major = {};  // operands: multiplied as they lie, or transposed on the way
+    Scaling scalings_a[2] = {}, scalings_b[6] = {};
+    Element outputs[4] = {};  // s32: of operands without scales
+    uint32_t groupings = 0;
     int32_t zeros_k[4] = {};      // of b, where it has any (Operand::zeros_k)
     bool equal_scalings = false;  // an instruction takes those of both operands to be alike
 
@@ -55,6 +56,66 @@ struct Pair {
     constexpr bool takes(bool scales) const { return scaled() == scales || sum == Element::s32; }
 };
 
+inline constexpr uint32_t kEveryArch = archs_of(Arch::sm80, Arch::sm90, Arch::sm100);
+
+/// Operands of 16 bits.
+constexpr Pair halves(Element element) {
+    return {.archs = kEveryArch,
+            .a = element,
+            .b = element,
+            .sum = Element::fp32,
+            .mn_major = MnMajor::as_it_lies,
+            .scalings_a = {kUnscaled},
+            .scalings_b = {kUnscaled},
+            .outputs = {element, Element::fp32, element == Element::bf16 ? Element::fp16 : Element::none},
+            .groupings = kEveryGrouping};
+}
+
+/// K of which weights have a scale each, or a word that says what is subtracted.
+inline constexpr int32_t kGroupsOfK[] = {128, 64, 32};
+
+/// Weights that are converted on their way. `scalings` of them; zero points for as much of K as those, if they have
+/// any.
+constexpr Pair converted(Pair pair, std::initializer_list<Scaling> scalings) {
+    pair.archs = kEveryArch, pair.sum = sum_of(pair.a), pair.groupings = kTokenGroupings;
+    std::ranges::copy(scalings, pair.scalings_b);
+    if (!subtracts_zeros(pair.b)) return pair;
+    const bool whole = std::ranges::find(scalings, kWholeRowScales) != scalings.end();
+    if (whole) pair.zeros_k[0] = kAll;
+    std::ranges::copy(kGroupsOfK, pair.zeros_k + (whole ? 1 : 0));
+    return pair;
+}
+
+constexpr Pair beside_fp8(Element weights, std::initializer_list<Scaling> scalings) {
+    return converted(Pair{.a = Element::e4m3,
+                          .b = weights,
+                          .mn_major = MnMajor::transposed,
+                          .scalings_a = {kRowScales, kWholeRowScales},
+                          .outputs = {Element::bf16, Element::fp32, Element::fp16}},
+                     scalings);
+}
+
+constexpr Pair beside_int8(Element weights) {
+    return converted(Pair{.a = Element::s8,
+                          .b = weights,
+                          .mn_major = MnMajor::transposed,
+                          .scalings_a = {kWholeRowScales, kRowScales},
+                          .outputs = {Element::bf16, Element::fp32, Element::fp16, Element::s32}},
+                     {kWholeRowScales, kRowScales, kRowScales64, kRowScales32});
+}
+
+constexpr Pair beside_halves(Element tokens, Element weights) {
+    const Pair pair{.a = tokens,
+                    .b = weights,
+                    .mn_major = MnMajor::refused,
+                    .scalings_a = {kWholeRowScales},
+                    .outputs = {tokens, Element::fp32, tokens == Element::bf16 ? Element::fp16 : Element::bf16}};
+    if (weights == Element::e2m1)
+        return converted(pair, {kRowScales, kRowScales64, kRowScales32, kWholeRowScales, kConversionScales32,
+                                kConversionScales16});
+    return converted(pair, {kRowScales, kRowScales64, kRowScales32, kWholeRowScales});
+}
+
 inline constexpr Pair kPairs[] = {
     {.archs = archs_of(Arch::sm80, Arch::sm90),
      .a = Element::e4m3,
@@ -65,25 +126,9 @@ inline constexpr Pair kPairs[] = {
      .scalings_b = {kBlockScales, kRowScales, kRowScales32},
      .outputs = {Element::bf16, Element::fp32, Element::fp16},
      .groupings = kScaledGroupings},
-    {.archs = archs_of(Arch::sm80, Arch::sm90),
-     .a = Element::bf16,
-     .b = Element::bf16,
-     .sum = Element::fp32,
-     .mn_major = MnMajor::as_it_lies,
-     .scalings_a = {kUnscaled},
-     .scalings_b = {kUnscaled},
-     .outputs = {Element::bf16, Element::fp32, Element::fp16},
-     .groupings = kEveryGrouping},
-    {.archs = archs_of(Arch::sm80, Arch::sm90),
-     .a = Element::fp16,
-     .b = Element::fp16,
-     .sum = Element::fp32,
-     .mn_major = MnMajor::as_it_lies,
-     .scalings_a = {kUnscaled},
-     .scalings_b = {kUnscaled},
-     .outputs = {Element::fp16, Element::fp32},
-     .groupings = kEveryGrouping},
-    {.archs = archs_of(Arch::sm80, Arch::sm90, Arch::sm100),
+    halves(Element::bf16),
+    halves(Element::fp16),
+    {.archs = kEveryArch,
      .a = Element::s8,
      .b = Element::s8,
      .sum = Element::s32,
@@ -92,183 +137,25 @@ inline constexpr Pair kPairs[] = {
      .scalings_b = {kWholeRowScales, kBlockScales, kRowScales},
      .outputs = {Element::bf16, Element::fp32, Element::fp16, Element::s32},
      .groupings = kTokenGroupings},
-    {.archs = archs_of(Arch::sm80, Arch::sm90, Arch::sm100),
-     .a = Element::e4m3,
-     .b = Element::s4m,
-     .sum = Element::fp32,
-     .mn_major = MnMajor::transposed,
-     .scalings_a = {kRowScales, kWholeRowScales},
-     .scalings_b = {kRowScales, kRowScales64, kRowScales32},
-     .outputs = {Element::bf16, Element::fp32, Element::fp16},
-     .groupings = kTokenGroupings},
-    {.archs = archs_of(Arch::sm80, Arch::sm90, Arch::sm100),
-     .a = Element::e4m3,
-     .b = Element::s4,
-     .sum = Element::fp32,
-     .mn_major = MnMajor::transposed,
-     .scalings_a = {kRowScales, kWholeRowScales},
-     .scalings_b = {kRowScales, kRowScales64, kRowScales32},
-     .outputs = {Element::bf16, Element::fp32, Element::fp16},
-     .groupings = kTokenGroupings},
-    {.archs = archs_of(Arch::sm80, Arch::sm90, Arch::sm100),
-     .a = Element::e4m3,
-     .b = Element::e2m1,
-     .sum = Element::fp32,
-     .mn_major = MnMajor::transposed,
-     .scalings_a = {kRowScales, kWholeRowScales},
-     .scalings_b = {kRowScales32},
-     .outputs = {Element::bf16, Element::fp32, Element::fp16},
-     .groupings = kTokenGroupings},
-    {.archs = archs_of(Arch::sm80, Arch::sm90, Arch::sm100),
-     .a = Element::e4m3,
-     .b = Element::e2m1x,
-     .sum = Element::fp32,
-     .mn_major = MnMajor::transposed,
-     .scalings_a = {kRowScales, kWholeRowScales},
-     .scalings_b = {kRowScales},
-     .outputs = {Element::bf16, Element::fp32, Element::fp16},
-     .groupings = kTokenGroupings},
-    {.archs = archs_of(Arch::sm80, Arch::sm90, Arch::sm100),
-     .a = Element::s8,
-     .b = Element::s4,
-     .sum = Element::s32,
-     .mn_major = MnMajor::transposed,
-     .scalings_a = {kWholeRowScales, kRowScales},
-     .scalings_b = {kWholeRowScales, kRowScales, kRowScales64, kRowScales32},
-     .outputs = {Element::bf16, Element::fp32, Element::fp16, Element::s32},
-     .groupings = kTokenGroupings},
-    {.archs = archs_of(Arch::sm80, Arch::sm90, Arch::sm100),
-     .a = Element::e4m3,
-     .b = Element::u4,
-     .sum = Element::fp32,
-     .mn_major = MnMajor::transposed,
-     .scalings_a = {kRowScales, kWholeRowScales},
-     .scalings_b = {kRowScales, kRowScales64, kRowScales32},
-     .outputs = {Element::bf16, Element::fp32, Element::fp16},
-     .groupings = kTokenGroupings,
-     .zeros_k = {128, 64, 32}},
-    {.archs = archs_of(Arch::sm80, Arch::sm90, Arch::sm100),
-     .a = Element::s8,
-     .b = Element::u4,
-     .sum = Element::s32,
-     .mn_major = MnMajor::transposed,
-     .scalings_a = {kWholeRowScales, kRowScales},
-     .scalings_b = {kWholeRowScales, kRowScales, kRowScales64, kRowScales32},
-     .outputs = {Element::bf16, Element::fp32, Element::fp16, Element::s32},
-     .groupings = kTokenGroupings,
-     .zeros_k = {kAll, 128, 64, 32}},
-    {.archs = archs_of(Arch::sm80, Arch::sm90, Arch::sm100),
-     .a = Element::bf16,
-     .b = Element::s4b,
-     .sum = Element::fp32,
-     .mn_major = MnMajor::refused,
-     .scalings_a = {kWholeRowScales},
-     .scalings_b = {kRowScales, kRowScales64, kRowScales32, kWholeRowScales},
-     .outputs = {Element::bf16, Element::fp32, Element::fp16},
-     .groupings = kTokenGroupings},
-    {.archs = archs_of(Arch::sm80, Arch::sm90, Arch::sm100),
-     .a = Element::bf16,
-     .b = Element::u4,
-     .sum = Element::fp32,
-     .mn_major = MnMajor::refused,
-     .scalings_a = {kWholeRowScales},
-     .scalings_b = {kRowScales, kRowScales64, kRowScales32, kWholeRowScales},
-     .outputs = {Element::bf16, Element::fp32, Element::fp16},
-     .groupings = kTokenGroupings,
-     .zeros_k = {kAll, 128, 64, 32}},
-    {.archs = archs_of(Arch::sm80, Arch::sm90, Arch::sm100),
-     .a = Element::fp16,
-     .b = Element::s4b,
-     .sum = Element::fp32,
-     .mn_major = MnMajor::refused,
-     .scalings_a = {kWholeRowScales},
-     .scalings_b = {kRowScales, kRowScales64, kRowScales32, kWholeRowScales},
-     .outputs = {Element::fp16, Element::fp32, Element::bf16},
-     .groupings = kTokenGroupings},
-    {.archs = archs_of(Arch::sm80, Arch::sm90, Arch::sm100),
-     .a = Element::fp16,
-     .b = Element::u4,
-     .sum = Element::fp32,
-     .mn_major = MnMajor::refused,
-     .scalings_a = {kWholeRowScales},
-     .scalings_b = {kRowScales, kRowScales64, kRowScales32, kWholeRowScales},
-     .outputs = {Element::fp16, Element::fp32, Element::bf16},
-     .groupings = kTokenGroupings,
-     .zeros_k = {kAll, 128, 64, 32}},
-    {.archs = archs_of(Arch::sm80, Arch::sm90, Arch::sm100),
-     .a = Element::bf16,
-     .b = Element::e2m1,
-     .sum = Element::fp32,
-     .mn_major = MnMajor::refused,
-     .scalings_a = {kWholeRowScales},
-     .scalings_b = {kRowScales, kRowScales64, kRowScales32, kWholeRowScales, kConversionScales32, kConversionScales16},
-     .outputs = {Element::bf16, Element::fp32, Element::fp16},
-     .groupings = kTokenGroupings},
-    {.archs = archs_of(Arch::sm80, Arch::sm90, Arch::sm100),
-     .a = Element::fp16,
-     .b = Element::e2m1,
-     .sum = Element::fp32,
-     .mn_major = MnMajor::refused,
-     .scalings_a = {kWholeRowScales},
-     .scalings_b = {kRowScales, kRowScales64, kRowScales32, kWholeRowScales, kConversionScales32, kConversionScales16},
-     .outputs = {Element::fp16, Element::fp32, Element::bf16},
-     .groupings = kTokenGroupings},
-    {.archs = archs_of(Arch::sm80, Arch::sm90, Arch::sm100),
-     .a = Element::bf16,
-     .b = Element::e4m3p,
-     .sum = Element::fp32,
-     .mn_major = MnMajor::refused,
-     .scalings_a = {kWholeRowScales},
-     .scalings_b = {kRowScales, kRowScales64, kRowScales32, kWholeRowScales},
-     .outputs = {Element::bf16, Element::fp32, Element::fp16},
-     .groupings = kTokenGroupings},
-    {.archs = archs_of(Arch::sm80, Arch::sm90, Arch::sm100),
-     .a = Element::fp16,
-     .b = Element::e4m3p,
-     .sum = Element::fp32,
-     .mn_major = MnMajor::refused,
-     .scalings_a = {kWholeRowScales},
-     .scalings_b = {kRowScales, kRowScales64, kRowScales32, kWholeRowScales},
-     .outputs = {Element::fp16, Element::fp32, Element::bf16},
-     .groupings = kTokenGroupings},
-    {.archs = archs_of(Arch::sm80, Arch::sm90, Arch::sm100),
-     .a = Element::bf16,
-     .b = Element::s8b,
-     .sum = Element::fp32,
-     .mn_major = MnMajor::refused,
-     .scalings_a = {kWholeRowScales},
-     .scalings_b = {kRowScales, kRowScales64, kRowScales32, kWholeRowScales},
-     .outputs = {Element::bf16, Element::fp32, Element::fp16},
-     .groupings = kTokenGroupings},
-    {.archs = archs_of(Arch::sm80, Arch::sm90, Arch::sm100),
-     .a = Element::bf16,
-     .b = Element::u8,
-     .sum = Element::fp32,
-     .mn_major = MnMajor::refused,
-     .scalings_a = {kWholeRowScales},
-     .scalings_b = {kRowScales, kRowScales64, kRowScales32, kWholeRowScales},
-     .outputs = {Element::bf16, Element::fp32, Element::fp16},
-     .groupings = kTokenGroupings,
-     .zeros_k = {kAll, 128, 64, 32}},
-    {.archs = archs_of(Arch::sm80, Arch::sm90, Arch::sm100),
-     .a = Element::fp16,
-     .b = Element::s8b,
-     .sum = Element::fp32,
-     .mn_major = MnMajor::refused,
-     .scalings_a = {kWholeRowScales},
-     .scalings_b = {kRowScales, kRowScales64, kRowScales32, kWholeRowScales},
-     .outputs = {Element::fp16, Element::fp32, Element::bf16},
-     .groupings = kTokenGroupings},
-    {.archs = archs_of(Arch::sm80, Arch::sm90, Arch::sm100),
-     .a = Element::fp16,
-     .b = Element::u8,
-     .sum = Element::fp32,
-     .mn_major = MnMajor::refused,
-     .scalings_a = {kWholeRowScales},
-     .scalings_b = {kRowScales, kRowScales64, kRowScales32, kWholeRowScales},
-     .outputs = {Element::fp16, Element::fp32, Element::bf16},
-     .groupings = kTokenGroupings,
-     .zeros_k = {kAll, 128, 64, 32}},
+    beside_fp8(Element::s4m, {kRowScales, kRowScales64, kRowScales32}),
+    beside_fp8(Element::s4, {kRowScales, kRowScales64, kRowScales32}),
+    beside_fp8(Element::e2m1, {kRowScales32}),
+    beside_fp8(Element::e2m1x, {kRowScales}),
+    beside_int8(Element::s4),
+    beside_fp8(Element::u4, {kRowScales, kRowScales64, kRowScales32}),
+    beside_int8(Element::u4),
+    beside_halves(Element::bf16, Element::s4b),
+    beside_halves(Element::bf16, Element::u4),
+    beside_halves(Element::fp16, Element::s4b),
+    beside_halves(Element::fp16, Element::u4),
+    beside_halves(Element::bf16, Element::e2m1),
+    beside_halves(Element::fp16, Element::e2m1),
+    beside_halves(Element::bf16, Element::e4m3p),
+    beside_halves(Element::fp16, Element::e4m3p),
+    beside_halves(Element::bf16, Element::s8b),
+    beside_halves(Element::bf16, Element::u8),
+    beside_halves(Element::fp16, Element::s8b),
+    beside_halves(Element::fp16, Element::u8),
     {.archs = archs_of(Arch::sm100),
      .a = Element::e4m3,
      .b = Element::e4m3,
@@ -315,24 +202,6 @@ inline constexpr Pair kPairs[] = {
      .scalings_b = {kExponents32, kExponents128},
      .outputs = {Element::bf16, Element::fp32, Element::fp16},
      .groupings = kTokenGroupings},
-    {.archs = archs_of(Arch::sm100),
-     .a = Element::bf16,
-     .b = Element::bf16,
-     .sum = Element::fp32,
-     .mn_major = MnMajor::as_it_lies,
-     .scalings_a = {kUnscaled},
-     .scalings_b = {kUnscaled},
-     .outputs = {Element::bf16, Element::fp32, Element::fp16},
-     .groupings = kEveryGrouping},
-    {.archs = archs_of(Arch::sm100),
-     .a = Element::fp16,
-     .b = Element::fp16,
-     .sum = Element::fp32,
-     .mn_major = MnMajor::as_it_lies,
-     .scalings_a = {kUnscaled},
-     .scalings_b = {kUnscaled},
-     .outputs = {Element::fp16, Element::fp32},
-     .groupings = kEveryGrouping},
 };
 static_assert(std::ranges::all_of(kPairs, [](const Pair& pair) { return pair.sum == sum_of(pair.a); }));
 

@@ -49,7 +49,9 @@ struct ElementFacts {
     int32_t bits;
     NumberKind kind;
     TensorMapType map_type;
-    bool in_blocks = false;  // packed weights
+    bool in_blocks = false;        // packed weights
+    bool subtracts_zeros = false;  // of which a word in memory says what is subtracted (Operand::zeros_k)
+    bool folds_exponents = false;  // a scale holds what conversion multiplies groups of its K by, too
 };
 
 struct ElementTable {
@@ -69,15 +71,15 @@ constexpr ElementTable element_table() {
         {Element::s4, "s4", 4, NumberKind::integer, TensorMapType::i32, true},
         {Element::s4m, "s4m", 4, NumberKind::integer, TensorMapType::i32, true},
         {Element::e2m1, "e2m1", 4, NumberKind::floating, TensorMapType::i32, true},
-        {Element::u4, "u4", 4, NumberKind::integer, TensorMapType::i32, true},
-        {Element::e2m1x, "e2m1x", 4, NumberKind::floating, TensorMapType::i32, true},
+        {Element::u4, "u4", 4, NumberKind::integer, TensorMapType::i32, true, true},
+        {Element::e2m1x, "e2m1x", 4, NumberKind::floating, TensorMapType::i32, true, false, true},
         {Element::s4b, "s4b", 4, NumberKind::integer, TensorMapType::i32, true},
         {Element::e4m3p, "e4m3p", 8, NumberKind::floating, TensorMapType::i32, true},
         {Element::ue5m3, "ue5m3", 8, NumberKind::floating, TensorMapType::u8},
         {Element::s4i, "s4i", 4, NumberKind::integer, TensorMapType::u8},
         {Element::e2m1r, "e2m1r", 4, NumberKind::floating, TensorMapType::u8},
         {Element::s8b, "s8b", 8, NumberKind::integer, TensorMapType::i32, true},
-        {Element::u8, "u8", 8, NumberKind::integer, TensorMapType::i32, true},
+        {Element::u8, "u8", 8, NumberKind::integer, TensorMapType::i32, true, true},
     }};
 }
 
@@ -106,10 +108,8 @@ inline constexpr int32_t kPackedRowsPadded = 128;
 constexpr bool is_packed(Element element) { return facts(element).in_blocks; }
 /// Four bits that lie in rows, as other operands do.
 constexpr bool in_rows(Element element) { return bits(element) == 4 && !is_packed(element); }
-/// Packed codes from which a word in memory says what is subtracted (Operand::zeros_k).
-constexpr bool subtracts_zeros(Element element) { return element == Element::u4 || element == Element::u8; }
-/// Whether a scale holds what conversion multiplies groups of its K by, too (convert/exponents.cuh).
-constexpr bool folds_exponents(Element element) { return element == Element::e2m1x; }
+constexpr bool subtracts_zeros(Element element) { return facts(element).subtracts_zeros; }
+constexpr bool folds_exponents(Element element) { return facts(element).folds_exponents; }
 /// Whether the copy engine brings an operand as bytes that it unpacks: 16 codes in the first half of each 16 bytes, as
 /// tensor cores multiply rows of four bits beside eight (TensorMapType::u4_spread). It counts the bytes of memory,
 /// which are half.
