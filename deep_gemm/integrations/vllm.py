@@ -31,6 +31,7 @@ _OWN = "deep_gemm_weights"  # a layer's weights as products take them
 _BLOCKS, _TOKENS = (128, 128), (1, 128)  # rows and K that share a scale
 # By bits, what is taken off a stored value, and zero points.
 _ELEMENTS = {(4, 8, False): "int4", (4, 0, True): "uint4", (8, 128, False): "int8", (8, 0, True): "uint8"}
+_SCALES = (torch.float32, torch.bfloat16, torch.float16, torch.float8_e8m0fnu)  # of FP8 blocks
 _SIGN = {4: 0x88, 8: 0x80}  # of each value in a byte: what makes a stored one with an offset a signed one
 
 _logger = logging.getLogger("vllm.plugins.deep_gemm")
@@ -112,6 +113,8 @@ class Mixed(_Stored):
             return False, f"activations must be bfloat16 or float16, got {c.act_type}"
         if c.group_size != -1 and (c.group_size < 32 or c.group_size % 32):
             return False, f"group_size must be -1 or a multiple of 32, got {c.group_size}"
+        if getattr(c, "has_g_idx", False):
+            return False, "groups must be in the order of K, got has_g_idx=True"
         if c.partition_weight_shape[0] % 2:
             return False, f"input features must be even, got {c.partition_weight_shape[0]}"
         return True, None
@@ -181,7 +184,10 @@ class Fp8Blocks(_Kernel):
     def process_weights_after_loading(self, layer: torch.nn.Module) -> None:
         """`weight` stays; its scales become float32."""
         name = self._scales_of(layer)
-        _set(layer, name, getattr(layer, name).data.float())
+        scales = getattr(layer, name).data
+        if scales.dtype not in _SCALES:
+            raise TypeError(f"{name} must be {' or '.join(map(str, _SCALES))}, got {scales.dtype}")
+        _set(layer, name, scales.float())
 
     def _scales_of(self, layer: torch.nn.Module) -> str:
         return "weight_scale" if getattr(layer, "weight_scale_inv", None) is None else "weight_scale_inv"

@@ -135,6 +135,8 @@ def test_weights_of_4_and_8_bits(
     assert kernel.can_implement(refused) == (False, "group_size must be -1 or a multiple of 32, got 48")
     refused = SimpleNamespace(**{**vars(config), "weight_type": ScalarType(2, 2)})
     assert "weights must be uint4b8 or uint8b128" in kernel.can_implement(refused)[1]
+    refused = SimpleNamespace(**vars(config), has_g_idx=True)
+    assert kernel.can_implement(refused) == (False, "groups must be in the order of K, got has_g_idx=True")
 
 
 @pytest.mark.parametrize("target", TARGETS)
@@ -162,6 +164,14 @@ def test_fp8_blocks(target: str, monkeypatch: pytest.MonkeyPatch) -> None:
         answer, why = kernel.can_implement(SimpleNamespace(**{**vars(config), **changed}))
         assert not answer
         assert words_of in why
+
+
+def test_scales_of_fp8_blocks_that_are_bytes_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As numbers they would be 127 for one."""
+    layer = layer_of(weight=parameter(torch.zeros(N, K).to(torch.float8_e4m3fn)))
+    layer.weight_scale_inv = parameter(torch.full((2, 2), 127, dtype=torch.uint8))
+    with pytest.raises(TypeError, match=r"weight_scale_inv must be torch\.float32 or .*, got torch\.uint8"):
+        kernels(monkeypatch)["fp8_block"](SimpleNamespace()).process_weights_after_loading(layer)
 
 
 def test_mxfp4(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -18,32 +18,13 @@ namespace deep_gemm::ptx {
                      : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[0]), "r"(b[1]));                             \
     }
 
-// sm_120a and sm_121a multiply FP8 by the plain instruction at half of the rate that the one with block scales has (by
-// published measurements; never run here): that one, with UE8M0 scales of one, 127, is exact in the same way.
-#if defined(__CUDA_ARCH_FEAT_SM120_ALL) || __CUDA_ARCH_FAMILY_SPECIFIC__ >= 1200
-#define DG_SCALES_BLOCKS
-#define DG_MMA_SYNC_OF_ONES(name, type)                                                                               \
-    DG_DEVICE void name(float (&d)[4], const uint32_t (&a)[4], const uint32_t (&b)[2]) {                              \
-        asm volatile("mma.sync.aligned.kind::mxf8f6f4.block_scale.scale_vec::1X.m16n8k32.row.col.f32." type "." type  \
-                     ".f32.ue8m0 {%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, {%0, %1, %2, %3}, {%10}, {0, 0},"      \
-                     " {%10}, {0, 0};"                                                                                \
-                     : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3])                                                 \
-                     : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[0]), "r"(b[1]), "r"(0x7f7f7f7f));            \
-    }
-#endif
-
 /// mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32, and so on.
 DG_MMA_SYNC(mma_f16, "m16n8k16", float, "f32.f16.f16.f32", "+f")
 DG_MMA_SYNC(mma_bf16, "m16n8k16", float, "f32.bf16.bf16.f32", "+f")
 DG_MMA_SYNC(mma_tf32, "m16n8k8", float, "f32.tf32.tf32.f32", "+f")
-#ifdef DG_SCALES_BLOCKS
-DG_MMA_SYNC_OF_ONES(mma_e4m3, "e4m3")
-DG_MMA_SYNC_OF_ONES(mma_e5m2, "e5m2")
-#else
 /// From sm_89 on; emulated by slow code on sm_90.
 DG_MMA_SYNC(mma_e4m3, "m16n8k32", float, "f32.e4m3.e4m3.f32", "+f")
 DG_MMA_SYNC(mma_e5m2, "m16n8k32", float, "f32.e5m2.e5m2.f32", "+f")
-#endif
 /// Integers: exact sums in 32 bits, which wrap around. `s8_u8`: A signed, B unsigned.
 DG_MMA_SYNC(mma_s8_s8, "m16n8k32", int32_t, "s32.s8.s8.s32", "+r")
 DG_MMA_SYNC(mma_s8_u8, "m16n8k32", int32_t, "s32.s8.u8.s32", "+r")
@@ -53,7 +34,16 @@ DG_MMA_SYNC(mma_u8_u8, "m16n8k32", int32_t, "s32.u8.u8.s32", "+r")
 DG_MMA_SYNC(mma_s4_s4, "m16n8k64", int32_t, "s32.s4.s4.s32", "+r")
 // clang-format on
 #undef DG_MMA_SYNC
-#undef DG_MMA_SYNC_OF_ONES
-#undef DG_SCALES_BLOCKS
+
+/// The same times UE8M0 scales for 32 of K: the first byte of `scales_a` of lanes 4 i and 4 i + 1, rows i and i + 8,
+/// and of `scales_b` of lanes 4 i, column i. sm_120a and sm_121a have it.
+DG_DEVICE void mma_mxf8_e4m3(float (&d)[4], const uint32_t (&a)[4], const uint32_t (&b)[2], uint32_t scales_a,
+                             uint32_t scales_b) {
+    asm volatile(
+        "mma.sync.aligned.kind::mxf8f6f4.block_scale.scale_vec::1X.m16n8k32.row.col.f32.e4m3.e4m3.f32.ue8m0"
+        " {%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, {%0, %1, %2, %3}, {%10}, {0, 0}, {%11}, {0, 0};"
+        : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3])
+        : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[0]), "r"(b[1]), "r"(scales_a), "r"(scales_b));
+}
 
 }  // namespace deep_gemm::ptx
