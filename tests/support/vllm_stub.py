@@ -38,11 +38,8 @@ class MPLinearKernel(ABC):
     def apply_weights(self, layer: torch.nn.Module, x: Any, bias: Any = None) -> torch.Tensor: ...
 
 
-class MMLinearKernel(ABC):
-    """Of FP8 blocks and, with names of parameters, of INT8."""
-
-    def __init__(self, config: Any) -> None:
-        self.config = config
+class LinearKernel(ABC):
+    """What those of a config alone have in common."""
 
     @classmethod
     @abstractmethod
@@ -56,10 +53,17 @@ class MMLinearKernel(ABC):
     def process_weights_after_loading(self, layer: torch.nn.Module) -> None: ...
 
     @abstractmethod
-    def _get_layer_params(self, layer: torch.nn.Module) -> Any: ...
+    def apply_weights(self, layer: torch.nn.Module, x: Any, bias: Any = None) -> torch.Tensor: ...
+
+
+class MMLinearKernel(LinearKernel):
+    """Of FP8 blocks and, with names of parameters, of INT8."""
+
+    def __init__(self, config: Any) -> None:
+        self.config = config
 
     @abstractmethod
-    def apply_weights(self, layer: torch.nn.Module, x: Any, bias: Any = None) -> torch.Tensor: ...
+    def _get_layer_params(self, layer: torch.nn.Module) -> Any: ...
 
 
 class Int8ScaledMMLinearKernel(MMLinearKernel):
@@ -69,25 +73,11 @@ class Int8ScaledMMLinearKernel(MMLinearKernel):
         self.config, self.layer_param_names = c, layer_param_names
 
 
-class MxFp4LinearKernel(ABC):
+class MxFp4LinearKernel(LinearKernel):
     def __init__(self, config: Any) -> None:
         assert self.can_implement(config)[0]
         assert self.is_supported()[0]
         self.config = config
-
-    @classmethod
-    @abstractmethod
-    def is_supported(cls, compute_capability: int | None = None) -> tuple[bool, str | None]: ...
-
-    @classmethod
-    @abstractmethod
-    def can_implement(cls, config: Any) -> tuple[bool, str | None]: ...
-
-    @abstractmethod
-    def process_weights_after_loading(self, layer: torch.nn.Module) -> None: ...
-
-    @abstractmethod
-    def apply_weights(self, layer: torch.nn.Module, x: Any, bias: Any = None) -> torch.Tensor: ...
 
 
 @dataclass(frozen=True)
