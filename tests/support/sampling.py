@@ -1,6 +1,6 @@
 """Draws, in each run, a sample of the tests that are marked `sampled(count)`: matrices grow faster than patience does.
 
-    @pytest.mark.sampled(12)  # of all parameter sets of this test, 12 run
+    @pytest.mark.sampled(12)  # of all parameter sets of this test, 12 run with `--times 1`, half of them without
     @pytest.mark.parametrize("tile", [pytest.param(TILE, marks=pytest.mark.always), ...])  # such ones in any case
 
 Tests without that mark all run, but of the simulator's architectures that a `device` goes over one is drawn for each
@@ -8,30 +8,35 @@ set of the other parameters.
 
 Of sets that need a GPU as many are drawn as of others, apart from them. Values of parameters that no drawn set has yet
 come first, so that each occurs where `count` allows it. The seed is printed: `--seed` draws the same again. `--times 3`
-draws three times as many of each. `--full` runs everything, and so does whoever picks tests by name, by `-k` or because
+draws three times as many of each as is marked, and `.ci/run` twice; by default it is half of that, so that the tests
+take minutes. `--full` runs everything, and so does whoever picks tests by name, by `-k` or because
 they failed (`--last-failed`).
 """
 
 from __future__ import annotations
 
+import math
 import random
 from typing import Any
 
 import pytest
 
 SEED = pytest.StashKey[int]()
+HALF = 0.5
 WORKER_INPUT = "sampling_seed"
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     group = parser.getgroup("sampling")
     group.addoption("--full", action="store_true", help="run all of each matrix of tests, not a drawn sample")
-    group.addoption("--times", type=int, default=1, metavar="N", help="draw N times as many of each matrix")
+    group.addoption(
+        "--times", type=float, default=HALF, metavar="N", help="draw N times as many of each matrix as is marked (0.5)"
+    )
     group.addoption("--seed", type=int, metavar="N", help="draw the sample of the run that printed this seed")
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    config.addinivalue_line("markers", "sampled(count): of the test's parameter sets, so many are drawn in each run")
+    config.addinivalue_line("markers", "sampled(count): of the test's parameter sets, so many are drawn with --times 1")
     config.addinivalue_line("markers", "always: a parameter set that every sample has")
     seed = config.getoption("seed")
     drawn = random.SystemRandom().randrange(1_000_000) if seed is None else seed
@@ -58,7 +63,7 @@ def description(config: pytest.Config) -> str:
     if everything(config):
         return "matrices of tests: all of each"
     times = config.option.times
-    drawn_by = f"--seed {config.stash[SEED]}" + (f" --times {times}" if times > 1 else "")
+    drawn_by = f"--seed {config.stash[SEED]}" + (f" --times {times:g}" if times != HALF else "")
     return f"matrices of tests: a sample, drawn with {drawn_by} (all of each: --full)"
 
 
@@ -101,23 +106,23 @@ def of_other_architectures(config: pytest.Config, items: list[pytest.Item]) -> s
             of_arch.setdefault(item.callspec.params["device"].split("-")[0], []).append(item)
         others = sorted(of_arch)
         random.Random(f"{config.stash[SEED]} {test}").shuffle(others)
-        left_out.update(item for arch in others[config.option.times :] for item in of_arch[arch])
+        left_out.update(item for arch in others[max(1, int(config.option.times)) :] for item in of_arch[arch])
     return left_out
 
 
-def drawn(items: list[pytest.Function], generator: random.Random, times: int = 1) -> list[pytest.Function]:
+def drawn(items: list[pytest.Function], generator: random.Random, times: float = 1) -> list[pytest.Function]:
     marker = items[0].get_closest_marker("sampled")
     assert marker is not None
-    (count,) = marker.args
+    count = math.ceil(marker.args[0] * times)
     chosen = [item for item in items if item.get_closest_marker("always")]
     left = [item for item in items if not item.get_closest_marker("always")]
     generator.shuffle(left)
     values = values_of(items)
     seen = set().union(*(values[id(item)] for item in chosen))
-    while left and len(chosen) < count * times:
+    while left and len(chosen) < count:
         best = max(left, key=lambda item: len(values[id(item)] - seen))  # the first of equals
         if values[id(best)] <= seen:  # nothing is new any more
-            return chosen + left[: count * times - len(chosen)]
+            return chosen + left[: count - len(chosen)]
         left.remove(best)
         chosen.append(best)
         seen |= values[id(best)]

@@ -44,11 +44,12 @@ def run(pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setenv("PYTHONPATH", str(Path(__file__).parent))  # for xdist's processes
     pytester.makeini("[pytest]\nmarkers = gpu: a device")
 
-    def run_it(*arguments: str, text: str = MATRIX, status: int = 0) -> tuple[set[str], str]:
+    def run_it(*arguments: str, text: str = MATRIX, status: int = 0, times: str | None = "1") -> tuple[set[str], str]:
         pytester.makepyfile(test_it=text)
         # xdist hands on the paths that its process began with.
         start = pytester.runpytest_subprocess if "xdist" in arguments else pytester.runpytest_inprocess
-        done = start("-p", "sampling", "-p", "no:cacheprovider", "-rA", *arguments)
+        share = [] if times is None else ["--times", times]
+        done = start("-p", "sampling", "-p", "no:cacheprovider", "-rA", *share, *arguments)
         assert done.ret == status
         printed = done.stdout.str()
         return set(
@@ -80,7 +81,7 @@ def test_those_that_need_a_gpu_are_drawn_apart(run) -> None:
 
 def test_the_printed_seed_draws_the_same_again(run) -> None:
     ran, printed = run()
-    (seed,) = re.findall(r"drawn with --seed (\d+) \(all of each: --full\)", printed)
+    (seed,) = re.findall(r"drawn with --seed (\d+) --times 1 \(all of each: --full\)", printed)
     assert run("--seed", seed)[0] == ran
     assert any(run("--seed", str(other))[0] != ran for other in range(4))
 
@@ -90,6 +91,12 @@ def test_full_runs_all(run) -> None:
     assert len(ran) == 3 * 10 + 8 + 3 + 1
     assert "deselected" not in printed
     assert "all of each" in printed
+
+
+def test_by_default_half_of_what_is_marked_is_drawn(run) -> None:
+    ran, _ = run("--seed", "1", times=None)
+    counts = [sum(test.startswith(name) for test in ran) for name in ("test_matrix", "test_devices", "test_small")]
+    assert counts == [3, 2, 3]  # of 5, of 2 with a GPU and 2 without, and of 5
 
 
 def test_times_draws_so_many_times_the_sample(run) -> None:
