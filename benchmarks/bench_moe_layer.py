@@ -1,20 +1,24 @@
 """A whole MoE layer, or a dense MLP, from BF16 tokens to BF16 results in one CUDA graph: quantise, gate and up, SwiGLU,
 quantise, down. The activation as a kernel of its own, behind the product's BF16 output, or as steps of its epilogue.
 
-    python benchmarks/bench_moe_layer.py --out results
+    python benchmarks/bench_moe_layer.py --out results [--against-deepgemm FOLDER]
 
-Two sets of weights take turns, so that few of them are found in the L2.
+`peer` is another package of the name deep_gemm (other_deep_gemm.py) between Triton's quantise kernels, with FP8 weights
+also where ours are packed; `triton` is our products between them. Two sets of weights take turns, so that few of them
+are found in the L2.
 """
 
 from __future__ import annotations
 
 import argparse
 from collections.abc import Callable, Iterable
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
+import other_deep_gemm
 import torch
+import triton_quantize
 from machine import describe, write_result
 from timing import sustained_seconds
 
@@ -105,6 +109,24 @@ class Layer:
         self.product(self.quantised, self.gated[i], self.hidden, SwiGLU())
         self.product(self.hidden, self.down[i], self.out)
 
+    def between_tritons(self, product: Callable[[Any, Any, Any], None], i: int) -> None:
+        counts = self.grouping.counts if self.case.kind == "masked" else None
+        triton_quantize.cast(self.tokens, *self.quantised, counts)
+        product(self.quantised, self.wide[i], self.both)
+        triton_quantize.swiglu(self.both, *self.hidden, counts)
+        product(self.hidden, self.down[i], self.out)
+
+    def product_of(self, package: Any) -> Callable[[Any, Any, Any], None]:
+        """The public functions' forms, which every package of the name has."""
+        grouping = self.grouping
+        if grouping is None:
+            return package.fp8_gemm_nt  # type: ignore[no-any-return]
+        if isinstance(grouping, Masked):
+            masked = package.m_grouped_fp8_gemm_nt_masked
+            return lambda a, b, d: masked(a, b, d, grouping.counts, self.case.tokens)
+        contiguous = package.m_grouped_fp8_gemm_nt_contiguous
+        return lambda a, b, d: contiguous(a, b, d, grouping.layout)
+
     def parts(self) -> dict[str, Callable[[int], None]]:
         return {
             "separate": self.separate,
@@ -121,15 +143,26 @@ def _ignore(_: object) -> None:
     pass
 
 
-def measure(cases: Iterable[Case], device: torch.device) -> list[dict[str, Any]]:
+def microseconds(part: Callable[[int], None]) -> float:
+    calls = [lambda i=i: part(i) for i in range(SETS)]
+    for call in calls:
+        call()
+    return round(sustained_seconds(calls, 0.02) * 1e6, 2)
+
+
+def measure(cases: Iterable[Case], device: torch.device, peer: Any = None) -> list[dict[str, Any]]:
     rows = []
     for case in cases:
         layer, row = Layer(case, device), asdict(case)
         for name, part in layer.parts().items():
-            calls = [lambda i=i, part=part: part(i) for i in range(SETS)]
-            for call in calls:
-                call()
-            row[name] = round(sustained_seconds(calls, 0.02) * 1e6, 2)
+            row[name] = microseconds(part)
+        if triton_quantize.works(device):
+            fp8 = layer if case.weights == "fp8" else Layer(replace(case, weights="fp8"), device)
+            for name, package in ("triton", deep_gemm), ("peer", peer):
+                if package is not None:
+                    product = fp8.product_of(package)
+                    row[name] = microseconds(lambda i, product=product, fp8=fp8: fp8.between_tritons(product, i))
+            del fp8
         print(row, flush=True)
         rows.append(row)
         del layer
@@ -141,11 +174,13 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--out", type=Path, help="directory of the result file")
     parser.add_argument("--commit", help="of the library, where this is no clone")
+    parser.add_argument("--against-deepgemm", type=Path, metavar="FOLDER", help="where another package was unpacked")
     arguments = parser.parse_args()
     if not torch.cuda.is_available():
         print("no GPU: nothing was measured")
         return 1
-    rows = measure(CASES, torch.device("cuda"))
+    peer = other_deep_gemm.load(arguments.against_deepgemm) if arguments.against_deepgemm else None
+    rows = measure(CASES, torch.device("cuda"), peer)
     if arguments.out:
         machine = describe(arguments.commit)
         write_result(arguments.out / "moe_layer.json", {"what": "bench_moe_layer", "machine": machine, "rows": rows})

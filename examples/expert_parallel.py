@@ -7,7 +7,7 @@ One process per GPU with NCCL, or on a machine without one, processes with gloo 
 its own tokens and quantises them (FP8 rows and their scales travel: half the bytes of BF16); `nn.GroupedExperts` with a
 group sends each row to its expert's process and results back. With gradients BF16 rows travel, and their gradients.
 
-Seen running with gloo on CPUs, two and three processes. NOT RUN YET on several GPUs.
+Seen running with gloo on CPUs, two and three processes, and with NCCL on two H200, started both ways.
 """
 
 from __future__ import annotations

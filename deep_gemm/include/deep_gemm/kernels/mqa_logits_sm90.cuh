@@ -1,11 +1,11 @@
 // Index logits on Hopper: a persistent grid of warp-specialised CTAs.
 //
-//   warps                     role
-//   math warpgroups           wait for a tile of keys, multiply it by queries, finish and store logits; where there are
-//                             exponents, convert keys to BF16 first
-//   last warpgroup, warp 0    load keys and their scales
-//   its warp 1                load queries (or convert them), weights, and what rows see, an atom ahead
-//   its other warps           write -inf where logits are cleaned
+//   warps                         role
+//   math warpgroups               wait for a tile of keys, multiply it by queries, finish and store logits; where there
+//                                 are exponents, convert keys to BF16 first
+//   last warpgroup, first warps   load keys and their scales, a tile in turn
+//   its next warp                 load queries (or convert them), weights, and what rows see, an atom ahead
+//   its other warps               write -inf where logits are cleaned
 #pragma once
 
 #include <deep_gemm/load/sm90/logits.cuh>
@@ -16,14 +16,16 @@ namespace deep_gemm {
 
 namespace sm90 {
 
+/// By one lane of each warp of the CTA.
 template <LogitsConfig c>
-DG_DEVICE void initialise_logits_barriers(const LogitsSmem<c>& smem) {
+DG_DEVICE void initialise_logits_barriers(const LogitsSmem<c>& smem, int32_t warp) {
+    constexpr int32_t kWarps = logits_threads(c) / 32;
     constexpr int32_t kMathWarps = c.math_groups * 4, kTileWarps = c.shares_keys ? kMathWarps : 4;
-    for (int32_t stage = 0; stage < c.stages; ++stage) {
+    for (int32_t stage = warp; stage < c.stages; stage += kWarps) {
         ptx::barrier_init(smem.full(stage), 1);
         ptx::barrier_init(smem.empty(stage), kTileWarps);
     }
-    for (int32_t stage = 0; stage < c.query_stages; ++stage) {
+    for (int32_t stage = kWarps - 1 - warp; stage < c.query_stages; stage += kWarps) {
         ptx::barrier_init(smem.queries_full(stage), 1 + 32);  // the copy's, and each lane's of the warp that writes
         ptx::barrier_init(smem.queries_empty(stage), kMathWarps);
     }
@@ -39,19 +41,21 @@ DG_DEVICE void run_mqa_logits_sm90(const LogitsParams& params) {
     const LogitsSmem<c> smem(dynamic_smem);
     const int32_t warpgroup = __shfl_sync(0xffffffff, threadIdx.x / 128, 0),
                   warp = __shfl_sync(0xffffffff, threadIdx.x / 32 % 4, 0), lane = ptx::lane();
-    if (warpgroup == c.math_groups && warp == 0 && ptx::elect_one()) {
-        ptx::prefetch_tensor_map(&params.queries), ptx::prefetch_tensor_map(&params.keys);
-        ptx::prefetch_tensor_map(&params.scales);
-        initialise_logits_barriers<c>(smem);
+    if (ptx::elect_one()) {
+        if (warpgroup == c.math_groups && warp == 0) {
+            ptx::prefetch_tensor_map(&params.queries), ptx::prefetch_tensor_map(&params.keys);
+            ptx::prefetch_tensor_map(&params.scales);
+        }
+        initialise_logits_barriers<c>(smem, warpgroup * 4 + warp);
     }
     ptx::wait_for_previous_grid();
     const LogitsShare share = share_of_cta<c, logits_threads(c)>(smem.share(), params);
     if (warpgroup == c.math_groups) {
         ptx::give_registers<kLogitsLoadRegisters>();
-        constexpr int32_t kLoaders = 2, kCleaners = 4 - kLoaders;
-        if (warp == 0)
-            load_keys<c>(smem, share, lane, params);
-        else if (warp == 1)
+        constexpr int32_t kKeyLoaders = key_loaders(c), kLoaders = kKeyLoaders + 1, kCleaners = 4 - kLoaders;
+        if (warp < kKeyLoaders)
+            load_keys<c>(smem, share, warp, lane, params);
+        else if (warp == kKeyLoaders)
             load_atoms<c, !c.exponents>(smem, share, lane, params, [&](int32_t stage, const AtomRows& rows) {
                 if constexpr (c.exponents) convert_queries<c>(smem, stage, rows, lane, params);
             });

@@ -33,7 +33,7 @@ DG_DEVICE void write_atom(const Smem& smem, int32_t stage, const LogitsSegment& 
         weights[i] = logits_weight<c>(rows.first + i / c.padded_heads, end, i % c.padded_heads, p);
     for (int32_t i = lane; i < c.cta_rows(); i += 32) {
         const int32_t row = rows.first + i;
-        const KeyRange keys = row < end ? keys_of_row<c>(row, p) : KeyRange{};
+        const KeyRange keys = row < end ? keys_of_row<c>(row, rows.request, p) : KeyRange{};
         const int64_t place = row * p.logits_stride - (p.compressed ? keys.first : 0);
         smem.rows(stage)[i] = {reinterpret_cast<uint64_t>(p.logits) + bytes_of(c.logits, place), keys};
     }

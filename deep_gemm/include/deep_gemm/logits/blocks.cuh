@@ -28,7 +28,7 @@ template <LogitsConfig c>
 class KeyBlocks<c, true> {
 public:
     DG_DEVICE KeyBlocks(const LogitsSegment& segment, const LogitsParams& p)
-        : line_(p.block_table + segment.atom / p.atoms_per_request * p.block_table_stride), end_(segment.end_key) {}
+        : line_(p.block_table + request_of_atom(segment.atom, p) * p.block_table_stride), end_(segment.end_key) {}
 
     /// Behind the last key that is seen the table may hold anything: there, and where it names no block of the cache,
     /// a block past all others stands, of which the copy engine makes zeros.

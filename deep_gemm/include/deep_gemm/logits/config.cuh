@@ -11,6 +11,7 @@ namespace deep_gemm {
 
 inline constexpr int32_t kLogitsTile = 64;            // keys of a tile, the unit in which work is dealt
 inline constexpr int32_t kLogitsAtomTiles = 2;        // that an atom costs beside its tiles, when work is dealt
+inline constexpr int32_t kLogitsAtomsOfWarp = 64;     // up to which each warp deals for itself: sums fit 32 bits
 inline constexpr int32_t kLogitsCleanColumns = 2048;  // that a warp fills at once, where logits are cleaned
 inline constexpr int32_t kMxGroup = 32;               // of D, that shares an exponent
 

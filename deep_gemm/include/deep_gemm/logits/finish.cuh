@@ -67,7 +67,7 @@ DG_DEVICE void clean_logits(int32_t warp, int32_t warps, int32_t lane, const Log
         const auto row = static_cast<int32_t>(item / chunks);
         const int32_t first = static_cast<int32_t>(item - static_cast<int64_t>(row) * chunks) * kLogitsCleanColumns,
                       last = min(first + kLogitsCleanColumns, p.columns);
-        const KeyRange keys = keys_of_row<c>(row, p);
+        const KeyRange keys = keys_of_row<c>(row, c.paged ? row / p.rows_per_request : 0, p);
         if (keys.first <= first && keys.end >= last) continue;
         for (int32_t column = first + lane; column < last; column += 32)
             if (column < keys.first || column >= keys.end) store_logit<c>(row, column, -__int_as_float(0x7f800000), p);

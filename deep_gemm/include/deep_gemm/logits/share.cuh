@@ -7,21 +7,75 @@
 
 namespace deep_gemm {
 
+/// Where a CTA's part begins of so much cost in all, and how much it is.
+struct LogitsPart {
+    int64_t begin, size;
+};
+
+template <typename Unsigned>
+DG_DEVICE LogitsPart part_of_cta(Unsigned total) {
+    const Unsigned each = total / gridDim.x, more = total % gridDim.x;
+    return {static_cast<int64_t>(each * blockIdx.x + min(Unsigned{blockIdx.x}, more)),
+            static_cast<int64_t>(each + (blockIdx.x < more ? 1 : 0))};
+}
+
+/// The share that begins among the atoms of a thread from `first` on, before which lies so much.
+template <LogitsConfig c>
+DG_DEVICE LogitsShare share_among(int32_t first, const LogitsPart& part, int64_t before, const LogitsParams& p) {
+    int64_t left = part.begin - before;
+#pragma unroll 1
+    for (int32_t atom = first;; ++atom) {
+        const int32_t of_atom = cost(keys_of_atom<c>(atom, p));
+        if (left < of_atom) return {atom, static_cast<int32_t>(left), part.size};
+        left -= of_atom;
+    }
+}
+
+/// The sum over a warp's lanes up to this one, which it includes.
+template <typename Number>
+DG_DEVICE Number sum_up_to_lane(Number sum, int32_t lane) {
+#pragma unroll
+    for (int32_t distance = 1; distance < 32; distance *= 2) {
+        const Number other = __shfl_up_sync(0xffffffff, sum, distance);
+        if (lane >= distance) sum += other;
+    }
+    return sum;
+}
+
+/// Of few atoms: each warp finds the share by itself, and none waits for another.
+template <LogitsConfig c>
+DG_DEVICE LogitsShare share_by_warp(const LogitsParams& p) {
+    const int32_t lane = static_cast<int32_t>(threadIdx.x) % 32, each = ceil_div(p.atoms, 32);
+    const int32_t first = min(lane * each, p.atoms), last = min(first + each, p.atoms);
+    uint32_t mine = 0;
+#pragma unroll 1
+    for (int32_t atom = first; atom < last; ++atom) mine += static_cast<uint32_t>(cost(keys_of_atom<c>(atom, p)));
+    const uint32_t up_to = sum_up_to_lane(mine, lane), total = __shfl_sync(0xffffffff, up_to, 31);
+    const LogitsPart part = part_of_cta(total);
+    LogitsShare share;
+    const bool is_mine = part.size > 0 && part.begin >= up_to - mine && part.begin < up_to;
+    if (is_mine) share = share_among<c>(first, part, up_to - mine, p);
+    const uint32_t finder = __ballot_sync(0xffffffff, is_mine);
+    if (finder == 0) return {};
+    const int32_t from = __ffs(static_cast<int32_t>(finder)) - 1;
+    return {__shfl_sync(0xffffffff, share.atom, from), __shfl_sync(0xffffffff, share.place, from), part.size};
+}
+
 /// By all threads of the CTA, a whole number of warps. Ends with a barrier of all of them.
 template <LogitsConfig c, int32_t kThreads>
 DG_DEVICE LogitsShare share_of_cta(ShareSmem& smem, const LogitsParams& p) {
+    if (p.atoms <= kLogitsAtomsOfWarp) {
+        __syncthreads();
+        return share_by_warp<c>(p);
+    }
     constexpr int32_t kWarps = kThreads / 32;
     const int32_t thread = static_cast<int32_t>(threadIdx.x), lane = thread % 32, warp = thread / 32;
     const int32_t each = ceil_div(p.atoms, kThreads);
     const int32_t first = min(thread * each, p.atoms), last = min(first + each, p.atoms);
     int64_t mine = 0;
+#pragma unroll 1
     for (int32_t atom = first; atom < last; ++atom) mine += cost(keys_of_atom<c>(atom, p));
-    int64_t before = mine;  // with those of the threads of the warp before this one
-#pragma unroll
-    for (int32_t distance = 1; distance < 32; distance *= 2) {
-        const int64_t other = __shfl_up_sync(0xffffffff, before, distance);
-        if (lane >= distance) before += other;
-    }
+    int64_t before = sum_up_to_lane(mine, lane);  // with those of the threads of the warp before this one
     if (lane == 31) smem.warp_sums[warp] = before;
     if (thread == 0) smem.share = {};
     __syncthreads();
@@ -32,17 +86,9 @@ DG_DEVICE LogitsShare share_of_cta(ShareSmem& smem, const LogitsParams& p) {
         if (i == warp) before += total;
         total += smem.warp_sums[i];
     }
-    const int64_t begin = total * blockIdx.x / gridDim.x, end = total * (blockIdx.x + 1) / gridDim.x;
-    if (begin < end && begin >= before && begin < before + mine) {
-        int32_t atom = first;
-        int64_t left = begin - before;
-        while (true) {
-            const int32_t of_atom = cost(keys_of_atom<c>(atom, p));
-            if (left < of_atom) break;
-            left -= of_atom, ++atom;
-        }
-        smem.share = {atom, static_cast<int32_t>(left), end - begin};
-    }
+    const LogitsPart part = part_of_cta(static_cast<uint64_t>(total));
+    if (part.size > 0 && part.begin >= before && part.begin < before + mine)
+        smem.share = share_among<c>(first, part, before, p);
     __syncthreads();
     return smem.share;
 }

@@ -44,7 +44,7 @@ DG_DEVICE void load_queries(uint8_t* smem, int32_t atom, const LogitsParams& p) 
     }
     for (int32_t i = static_cast<int32_t>(threadIdx.x); i < c.rows; i += kLogitsThreads)
         reinterpret_cast<KeyRange*>(smem + kPlan.ranges)[i] =
-            i < rows.count ? keys_of_row<c>(rows.first + i, p) : KeyRange{};
+            i < rows.count ? keys_of_row<c>(rows.first + i, rows.request, p) : KeyRange{};
 }
 
 /// 32 keys of a warp as they come from memory: a lane has a quarter of four of them, 8 apart, and the scale of one.

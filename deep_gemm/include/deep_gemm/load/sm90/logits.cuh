@@ -1,4 +1,4 @@
-// The role that loads keys of index logits.
+// The role that loads keys of index logits: a warp, or several that take tiles in turn.
 #pragma once
 
 #include <deep_gemm/arch/sm90_logits_smem.cuh>
@@ -8,16 +8,21 @@
 namespace deep_gemm::sm90 {
 
 template <LogitsConfig c>
-DG_DEVICE void load_keys(const LogitsSmem<c>& smem, const LogitsShare& share, int32_t lane, const LogitsParams& p) {
+DG_DEVICE void load_keys(const LogitsSmem<c>& smem, const LogitsShare& share, int32_t loader, int32_t lane,
+                         const LogitsParams& p) {
+    constexpr int32_t kLoaders = key_loaders(c);
+    static_assert(c.stages % kLoaders == 0, "a stage belongs to one loader");
     // Keys of a tile that follow each other in memory.
     constexpr int32_t kRun = c.paged && c.block_keys < kLogitsTile ? c.block_keys : kLogitsTile;
     Ring<c.stages> ring;
+    ring.advance(loader);
+    int32_t turn = 0;  // whose the next tile is
     ShareWalk<c> walk(share);
     LogitsSegment segment;
     while (walk.next(segment, lane, p)) {
         KeyBlocks<c> blocks(segment, p);
 #pragma unroll 1
-        for (int32_t tile = 0; tile < segment.tiles; ++tile) {
+        for (int32_t tile = (loader - turn + kLoaders) % kLoaders; tile < segment.tiles; tile += kLoaders) {
             const int32_t first_key = segment.first_key + tile * kLogitsTile;
             const uint32_t full = smem.full(ring.stage);
             ptx::barrier_wait(smem.empty(ring.stage), ring.phase ^ 1);
@@ -32,8 +37,9 @@ DG_DEVICE void load_keys(const LogitsSmem<c>& smem, const LogitsShare& share, in
                 ptx::load_box(smem.scales(ring.stage) + run * kRun * 4, &p.scales, full, place.in_block, place.block, 0,
                               ptx::CacheHint::normal);
             }
-            ring.advance();
+            ring.advance(kLoaders);
         }
+        turn = (turn + segment.tiles) % kLoaders;
     }
 }
 
