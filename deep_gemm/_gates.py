@@ -18,26 +18,31 @@ Gate = tuple[
 # In the order of GateKind and GateRows (include/deep_gemm/gate.cuh).
 KINDS = ("none", "swiglu", "geglu_tanh", "geglu_erf")
 ROWS = ("halves", "interleaved")
+EIGHTS = 2 * len(ROWS)  # behind those of packed weights
+_LAYOUTS = {**{name: number for number, name in enumerate(ROWS)}, "eights": EIGHTS}
+_SIDE = 8
 
 
 def gate_record(kind: str, layout: str, limit: float | None = None, alpha: float = 1.0, up_shift: float = 0.0) -> Gate:
-    if layout not in ROWS:
-        raise ValueError(f"layout must be {' or '.join(map(repr, ROWS))}, got {layout!r}")
+    if layout not in _LAYOUTS:
+        raise ValueError(f"layout must be 'halves', 'interleaved' or 'eights', got {layout!r}")
     bits = [fp32_bits(name, value) for name, value in (("alpha", alpha), ("up_shift", up_shift))]
     if limit is not None:
         fp32_bits("limit", limit)
         if not 0 < limit < math.inf:
             raise ValueError(f"limit must be None or a number above 0, got {limit!r}")
     bound = struct.unpack("<I", struct.pack("<f", math.inf if limit is None else limit))[0]
-    return KINDS.index(kind), ROWS.index(layout), bound, *bits
+    return KINDS.index(kind), _LAYOUTS[layout], bound, *bits
 
 
 def gated_product(product: torch.Tensor, record: Gate) -> torch.Tensor:
     """Of the N columns of a product, in its dtype. (Of calls with K = 0.)"""
-    kind, rows = KINDS[record[0]], ROWS[record[1]]
+    kind, rows = KINDS[record[0]], record[1]
     limit, alpha, up_shift = struct.unpack("<3f", struct.pack("<3I", *record[2:]))
-    if rows == "halves":
+    if rows == _LAYOUTS["halves"]:
         gate, up = product.chunk(2, -1)
+    elif rows == EIGHTS:
+        gate, up = (side.flatten(-2) for side in product.unflatten(-1, (-1, 2, _SIDE)).unbind(-2))
     else:
         gate, up = product[..., ::2], product[..., 1::2]
     gate, up = gate.clamp(max=limit), up.clamp(-limit, limit)

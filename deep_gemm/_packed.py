@@ -9,7 +9,7 @@ from typing import Any
 import torch
 
 from ._extension import C
-from ._gates import ROWS, Gate
+from ._gates import EIGHTS, ROWS, Gate
 from ._numbers import NO_NUMBER, fp32_bits, integer
 from ._output import Output, data_of
 from .epilogue import Epilogue, scale_rows, step_arguments
@@ -66,6 +66,11 @@ class OperandOptions:
             return None
         kind, rows, *numbers = self.gate
         if isinstance(w, PackedWeights):
+            if rows == EIGHTS:
+                raise ValueError(
+                    "the gated activation's layout must be as gate_up of the packed weights, "
+                    f"{' or '.join(map(repr, ROWS))}, got 'eights'"
+                )
             if packed != ROWS[rows]:
                 raise ValueError(
                     f"w must be packed with gate_up={ROWS[rows]!r} for a gated activation with this layout, got "

@@ -132,15 +132,17 @@ class SwiGLU(_Gated):
         limit: before the activation, gates become at most this, and ups at most so far from 0. None: no limit.
         alpha: within the sigmoid.
         up_shift: what is added to ups.
-        layout: where the rows of B are: 'halves', N/2 of gates and then N/2 of ups; or 'interleaved', a gate and its
-            up in turn.
+        layout: where the rows of B are: 'halves', N/2 of gates and then N/2 of ups; 'interleaved', a gate and its
+            up in turn; or 'eights', 8 gates and their 8 ups in turn, while scales of 128x128 blocks are those of
+            halves (what `transform_weights_for_mega_moe_sm90` makes; not beside packed weights, nor on SM100 with
+            scales of groups of K).
 
     gpt-oss has `SwiGLU(limit=7.0, alpha=1.702, up_shift=1.0, layout='interleaved')`, DeepSeek-V4 `SwiGLU(limit=10.0)`.
 
     Taken by dense products and experts of BF16, FP16, FP8 and INT8, beside packed weights where `pack_weights` was told
     this layout as `gate_up` (bias and C lie as rows did before). B must have K contiguous, and N must be a multiple of
-    16; in halves, with FP32 scales of 128x128 blocks of B, N/2 one of 128. Others refuse it. `d` may be a pair `(q,
-    s)`: what the activation makes is quantised.
+    16; except with 'interleaved', N/2 one of 128 where B has FP32 scales of 128x128 blocks. Others refuse it. `d` may
+    be a pair `(q, s)`: what the activation makes is quantised.
     """
 
     def __init__(

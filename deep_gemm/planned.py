@@ -15,7 +15,6 @@ __all__ = [
     "SymmBuffer",
     "bf16_mega_moe",
     "fp8_fp4_mega_moe",
-    "get_symm_buffer_for_mega_moe",
     "transform_weights_for_mega_moe",
 ]
 
@@ -40,7 +39,6 @@ _MEGA_INSTEAD = (
     "a library that dispatches and combines tokens, with m_grouped_fp8_gemm_nt_contiguous, _masked, or their BF16 "
     "counterparts between"
 )
-get_symm_buffer_for_mega_moe = _planned("get_symm_buffer_for_mega_moe", _MEGA, _MEGA_INSTEAD)
 transform_weights_for_mega_moe = _planned("transform_weights_for_mega_moe", _MEGA, _MEGA_INSTEAD)
 fp8_fp4_mega_moe = _planned("fp8_fp4_mega_moe", _MEGA, _MEGA_INSTEAD)
 bf16_mega_moe = _planned("bf16_mega_moe", _MEGA, _MEGA_INSTEAD)

@@ -36,8 +36,8 @@ struct Names<GateKind> {
 };
 template <>
 struct Names<GateRows> {
-    static constexpr std::string_view kType = "GateRows",
-                                      kValues[] = {"halves", "interleaved", "packed_halves", "packed_interleaved"};
+    static constexpr std::string_view kType = "GateRows", kValues[] = {"halves", "interleaved", "packed_halves",
+                                                                       "packed_interleaved", "eights"};
 };
 
 template <typename Enum>

@@ -11,7 +11,7 @@ import torch
 
 from .. import quantize
 from .._compiled import constant_when_compiled
-from .._gates import KINDS, ROWS, Gate, gated_product
+from .._gates import EIGHTS, KINDS, ROWS, Gate, gated_product
 from .._gemm import Contiguous, Masked, gemm
 from .._recording import placeholder, record
 from .._targets import GPUS
@@ -76,10 +76,10 @@ def _is_recorded(
 
 def gated_tokens(both: torch.Tensor, gate: Gated, activations: str, grouping: Grouping) -> Any | None:
     """`[.., 2 K]` gated and quantised in one pass; None where no quantise kernel does that."""
-    kind, rows = KINDS[gate.record[0]], ROWS[gate.record[1]]
-    if kind == "geglu_erf" or activations not in ("fp8", "int8"):
+    kind, rows = KINDS[gate.record[0]], gate.record[1]
+    if kind == "geglu_erf" or rows == EIGHTS or activations not in ("fp8", "int8"):
         return None
-    how: dict[str, Any] = {"layout": rows, "grouping": grouping}
+    how: dict[str, Any] = {"layout": ROWS[rows], "grouping": grouping}
     if kind == "swiglu":
         limit, alpha, up_shift = struct.unpack("<3f", struct.pack("<3I", *gate.record[2:]))
         how |= {"limit": None if limit == float("inf") else limit, "alpha": alpha, "up_shift": up_shift}

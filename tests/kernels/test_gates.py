@@ -98,6 +98,41 @@ def test_against_fp64_alone(device, layout) -> None:
     assert torch.allclose(d.tensor.double(), expected(a.double() @ b.double().T, layout), rtol=1e-5, atol=1e-5)
 
 
+def in_eights(rows: torch.Tensor) -> torch.Tensor:
+    """8 gates and their 8 ups in turn, of all gates and then all ups."""
+    return rows.unflatten(-2, (2, -1, 8)).transpose(-4, -3).flatten(-4, -2)
+
+
+@pytest.mark.sampled(6)
+@pytest.mark.parametrize("device", [each for each in HAVE_GATES if "sm100" not in str(each)], indirect=True)
+@pytest.mark.parametrize("pair", ["bf16", "fp8", "fp8 rows"])
+@pytest.mark.parametrize("output", [torch.float32, torch.bfloat16])
+@pytest.mark.parametrize("sizes", [(1, 128, 256), (7, 256, 208), (129, 384, 256), (300, 640, 384)])
+def test_eights_are_halves_in_another_order(device, pair, output, sizes) -> None:
+    """To the bit; scales of blocks stay where they are, those of rows go with them."""
+    m, columns, k = sizes
+    a, b, call = operands(pair, m, 2 * columns, k, device)
+    other = b if pair == "bf16" else b[0].view(torch.uint8)
+    moved: Any = in_eights(other).contiguous().view(b.dtype if pair == "bf16" else torch.float8_e4m3fn)
+    if pair != "bf16":
+        moved = moved, (in_eights(b[1]) if pair == "fp8 rows" else b[1])
+    c = random_values((m, 2 * columns), device, 5) if output is torch.float32 else None
+    found = []
+    deep_gemm.set_batch_invariant(True)
+    try:
+        for weights, layout, added in (
+            (b, "halves", c),
+            (moved, "eights", None if c is None else in_eights(c.T).T.contiguous()),
+        ):
+            d = GuardedOutput((m, columns), output, device)
+            call(a, weights, d.tensor, added, epilogue=SwiGLU(layout=layout))
+            d.check()
+            found.append(d.tensor)
+    finally:
+        deep_gemm.set_batch_invariant(False)
+    assert torch.equal(*found)
+
+
 @pytest.mark.parametrize("device", HAVE_GATES, indirect=True)
 @pytest.mark.parametrize("layout", LAYOUTS)
 @pytest.mark.parametrize("pair", ["bf16", "fp8"])
@@ -246,7 +281,7 @@ def test_traced_programs_have_it() -> None:
 @pytest.mark.parametrize(
     ("made", "message"),
     [
-        (lambda: SwiGLU(layout="half"), "layout must be 'halves' or 'interleaved', got 'half'"),
+        (lambda: SwiGLU(layout="half"), "layout must be 'halves', 'interleaved' or 'eights', got 'half'"),
         (lambda: SwiGLU(limit=-1.0), "limit must be None or a number above 0, got -1.0"),
         (lambda: SwiGLU(alpha="1"), "alpha must be a number, got '1'"),
         (lambda: GeGLU(approximate="erf"), "approximate must be 'tanh' or 'none', got 'erf'"),
@@ -257,6 +292,23 @@ def test_traced_programs_have_it() -> None:
 def test_what_cannot_be_said(made, message) -> None:
     with pytest.raises((ValueError, TypeError), match=message):
         made()
+
+
+def test_eights_are_refused_where_scales_or_packed_rows_have_another_order() -> None:
+    a, b, call = operands("fp8", 4, 256, 512, torch.device("cpu"))
+    a, b = (a[0], torch.ones_like(a[1])), (b[0], torch.ones_like(b[1]))
+    d = torch.empty(4, 128)
+    with (
+        deep_gemm.simulator.options(target="sm_100a"),
+        pytest.raises(ValueError, match="scales of groups of K on sm100"),
+    ):
+        call(a, b, d, epilogue=SwiGLU(layout="eights"))
+    codes = torch.zeros(256, 512, dtype=torch.int8)
+    w = deep_gemm.pack_weights(
+        codes, torch.ones(256, 4), element="int4", activations="fp8", group_size=128, gate_up="halves"
+    )
+    with pytest.raises(ValueError, match="as gate_up of the packed weights, 'halves' or 'interleaved', got 'eights'"):
+        deep_gemm.fp8_int4_gemm_nt(a, w, d, epilogue=SwiGLU(layout="eights"))
 
 
 def bf16(*shape: int) -> torch.Tensor:

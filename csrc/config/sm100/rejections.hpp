@@ -38,7 +38,7 @@ inline bool spills(const GemmConfig& c) {
     if (!promotes(c) || c.swap_ab) return false;
     if (c.output_scaling.any() && c.tile.cols == 256) return true;
     return c.has_block_scales() &&
-           (c.tile.cols == 256 || (c.gate.joins_halves() && c.tile.cols == 192 && is_m_grouped(c.grouping)));
+           (c.tile.cols == 256 || (c.gate.blocks_in_halves() && c.tile.cols == 192 && is_m_grouped(c.grouping)));
 }
 
 /// Why a config cannot serve a problem, whatever its memory holds; empty where it may.

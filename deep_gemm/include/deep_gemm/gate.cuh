@@ -15,8 +15,9 @@ struct GateNumbers {
 };
 
 /// Rows of B: all gates and then all ups, or each gate followed by its up. Or in the order of tiles, in which they were
-/// packed, while C and bias lie as the rows did.
-enum class GateRows : int32_t { halves, interleaved, packed_halves, packed_interleaved };
+/// packed, while C and bias lie as the rows did. Or rows, C and bias in that order, 8 gates and their 8 ups in turn,
+/// while scales of blocks of rows are those of halves (as weights of fused layers come).
+enum class GateRows : int32_t { halves, interleaved, packed_halves, packed_interleaved, eights };
 
 /// A tile has 8 gates side by side, and then the 8 ups that belong to them: one thread's fragment holds both of a pair.
 inline constexpr int32_t kGateCols = 8;
@@ -31,6 +32,8 @@ struct Gated {
     constexpr bool joins() const { return any() && rows <= GateRows::interleaved; }
     /// Whether neighbours of a tile come from both halves of B.
     constexpr bool joins_halves() const { return any() && rows == GateRows::halves; }
+    /// Whether blocks of rows that share a scale are of gates, or of ups, as halves have them.
+    constexpr bool blocks_in_halves() const { return joins_halves() || (any() && rows == GateRows::eights); }
     /// Columns of D that so many of the product make: whole groups of gates and ups.
     constexpr int32_t columns(int32_t cols) const { return any() ? cols / 2 : cols; }
     /// The row of B, of `n`, that a column of the product is of, counted as tiles have them. (Scales of B lie as its
@@ -38,10 +41,16 @@ struct Gated {
     constexpr int32_t row_of_b(int32_t col, int32_t n) const { return joins() ? channel(col, n) : col; }
     /// Its place in C and bias.
     constexpr int32_t channel(int32_t col, int32_t n) const {
-        if (!any()) return col;
-        const int32_t pair = col / (2 * kGateCols) * kGateCols + col % kGateCols, up = col / kGateCols % 2;
-        return rows == GateRows::halves || rows == GateRows::packed_halves ? pair + up * (n / 2) : 2 * pair + up;
+        if (!any() || rows == GateRows::eights) return col;
+        if (rows == GateRows::halves || rows == GateRows::packed_halves) return in_halves(col, n);
+        return 2 * pair_of(col) + is_up(col);
     }
+    /// Its row where all gates come first.
+    static constexpr int32_t in_halves(int32_t col, int32_t n) { return pair_of(col) + is_up(col) * (n / 2); }
+
+private:
+    static constexpr int32_t pair_of(int32_t col) { return col / (2 * kGateCols) * kGateCols + col % kGateCols; }
+    static constexpr int32_t is_up(int32_t col) { return col / kGateCols % 2; }
 };
 
 }  // namespace deep_gemm

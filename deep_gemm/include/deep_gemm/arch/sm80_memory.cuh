@@ -12,7 +12,7 @@ inline constexpr int32_t kSmemAlignment = 128;  // of a line
 /// An operand's scales in a stage: for each row, or each block of rows that a tile may have a part of (of halves, for
 /// the block of gates and that of ups), and for each group of K, or word of groups.
 constexpr int32_t scale_rows(const GemmConfig& c, const Scaling& scaling, int32_t extent) {
-    if (scaling.per_block() && c.gate.joins_halves()) return 2;
+    if (scaling.per_block() && c.gate.blocks_in_halves()) return 2;
     return scaling.per_row() ? extent : scaling.per_block() ? ceil_div(extent, scaling.rows) : 0;
 }
 constexpr int32_t scale_entries(const GemmConfig& c, const Scaling& scaling) {

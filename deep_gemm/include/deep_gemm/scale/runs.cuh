@@ -13,8 +13,10 @@ constexpr int32_t scale_blocks(int32_t extent) {
     return (kScaleBlockRows - scale_run(extent) + extent - 1) / kScaleBlockRows + 1;
 }
 
-/// Parts of B that a tile's rows of it come from.
-constexpr int32_t scale_parts(const GemmConfig& c) { return c.gate.joins_halves() ? 2 : 1; }
+/// Parts of B that a tile's scales of it come from.
+constexpr int32_t scale_parts(const GemmConfig& c) {
+    return c.gate.joins_halves() || (c.b.scaling.per_block() && c.gate.blocks_in_halves()) ? 2 : 1;
+}
 
 /// FP32 scales, or words, that a tile of `extent` rows of B has room for, where each row has some. They lie in B's
 /// order (Gated::row_of_b), of halves those of gates and from a multiple of 128 bytes on those of ups.
@@ -57,11 +59,9 @@ constexpr int32_t block_scale_values(const GemmConfig& c) {
 
 /// The run, of so many, of a column in the tile.
 constexpr int32_t run_of_col(const GemmConfig& c, int32_t runs, int32_t col) {
-    if (!c.gate.joins_halves()) return col / (c.tile.cols / runs);
-    const int32_t half = c.tile.cols / 2, of_half = runs / 2;
-    return of_half == 0 ? 0
-                        : c.gate.row_of_b(col, c.tile.cols) / half * of_half +
-                              c.gate.row_of_b(col, c.tile.cols) % half / (half / of_half);
+    if (scale_parts(c) == 1) return col / (c.tile.cols / runs);
+    const int32_t half = c.tile.cols / 2, of_half = runs / 2, place = Gated::in_halves(col, c.tile.cols);
+    return of_half == 0 ? 0 : place / half * of_half + place % half / (half / of_half);
 }
 
 }  // namespace deep_gemm

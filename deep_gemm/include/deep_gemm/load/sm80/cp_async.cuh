@@ -176,7 +176,7 @@ public:
             row_stride_ = 4;
         } else if constexpr (scaling.per_block()) {
             static_assert(scaling == c.b.scaling);
-            constexpr bool kHalves = kGated && c.gate.joins_halves();
+            constexpr bool kHalves = c.gate.blocks_in_halves();
             const int32_t blocks = (extent_n<c>(params) + scaling.rows - 1) / scaling.rows,
                           block = first / (kHalves ? 2 : 1) / scaling.rows;
             k_stride_ = params.block_scale_k_stride * 4, row_stride_ = params.block_scale_stride * 4;

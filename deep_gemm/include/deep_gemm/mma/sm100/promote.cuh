@@ -63,7 +63,7 @@ private:
     /// Of a column in the tile.
     static DG_DEVICE int32_t run(int32_t col) {
         if constexpr (scale_parts(c) == 1) return col / scale_run(c.tile.cols);
-        const int32_t half = scale_extent(c), runs = half / scale_run(half), place = c.gate.row_of_b(col, 2 * half);
+        const int32_t half = scale_extent(c), runs = half / scale_run(half), place = Gated::in_halves(col, 2 * half);
         return place / half * runs + place % half / scale_run(half);
     }
 

@@ -42,7 +42,7 @@ public:
 
 private:
     /// Whether there are scales of a block of gates, and of one of ups.
-    static constexpr bool kHalves = c.gate.joins_halves() && c.b.scaling.per_block();
+    static constexpr bool kHalves = c.gate.blocks_in_halves() && c.b.scaling.per_block();
     static constexpr int32_t kOfBlocks = kHalves ? 2 : 1,
                              kRows = c.row_scales().per_row()     ? row_pieces(c) * 2
                                      : c.row_scales().per_block() ? kOfBlocks

@@ -1,0 +1,437 @@
+"""A whole MoE layer in one call, on one GPU: the names of mega-MoE that SGLang calls on Hopper; on SM80 too.
+
+    buffer = deep_gemm.get_symm_buffer_for_sm90_mega_moe(None, experts, max_tokens, topk, hidden, intermediate)
+    l1, l2 = deep_gemm.transform_weights_for_mega_moe_sm90((w13, w13_scales), (w2, w2_scales))  # once
+    deep_gemm.mega_moe_pre_dispatch_sm90(
+        x, ids, weights, buffer.x, buffer.x_sf, buffer.topk_idx, buffer.topk_weights, num_tokens=len(x)
+    )
+    deep_gemm.fp8_mega_moe(y, l1, l2, buffer)
+
+`y[t]` is the sum over slots of `down(quantised(weight * silu(gate) * up))` by the expert of each slot. It is made of
+this library's parts, one after the other: routing, a grouped product whose epilogue is SwiGLU, the router's weight and
+E4M3 with scales; the grouped product down; and the sum of each token's rows, in FP32 and in the order of slots. So
+equal calls have equal bits. Nothing is read by the host, and shapes depend on the number of tokens only: a CUDA graph
+may hold all of it. Experts are not spread over GPUs yet: a group of more than one rank is refused.
+
+Raises ValueError or TypeError where an argument cannot be right; then nothing was launched.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from . import _fallback, _routing, quantize, routing
+from ._extension import C
+from ._gemm import Contiguous, gemm
+from ._numbers import fp32_bits, integer
+from .epilogue import Chain, RowScale, SwiGLU
+from .layout import get_tma_aligned_size
+from .weights import PackedWeights
+
+if TYPE_CHECKING:
+    from torch.distributed import ProcessGroup
+
+__all__ = [
+    "SM90SymmBuffer",
+    "fp8_mega_moe",
+    "get_block_m_for_mega_moe",
+    "get_symm_buffer_for_mega_moe",
+    "get_symm_buffer_for_sm90_mega_moe",
+    "mega_moe_pre_dispatch_sm90",
+    "transform_weights_for_mega_moe_sm90",
+]
+
+Scaled = tuple[torch.Tensor, torch.Tensor]
+Weights = Scaled | PackedWeights
+
+_BLOCK = 128  # rows and K that share a scale
+_TOKENS = 128  # that a buffer has room for a multiple of
+_MOST_CHOICES, _MOST_INTERMEDIATE = 32, 4096  # as the public API has them
+_SIDE = 8  # gates that lie side by side, and then their ups
+_TILES = (16, 32, 64, 128)
+# Rows of an expert up to which packed weights are multiplied faster if a kernel of its own quantises, rounding alike
+# (docs/layers.md: slower with 64 on an H200).
+_FEW = 32
+
+
+class SM90SymmBuffer:
+    """What tokens are handed over in: views of one piece of memory, zeroed at first.
+
+    Of `num_max_tokens_per_rank` tokens each: `x` float8_e4m3fn `[tokens, hidden]`, `x_sf` float32 `[tokens,
+    hidden / 128]`, `topk_idx` int64 and `topk_weights` float32 `[tokens, num_topk]` (-1, or any number that is no
+    expert's: none). Any number of layers of these sizes may share one, in the order of a stream.
+    """
+
+    def __init__(
+        self,
+        group: ProcessGroup | None,
+        num_experts: int,
+        num_max_tokens_per_rank: int,
+        num_topk: int,
+        hidden: int,
+        intermediate_hidden: int,
+        use_fp8_dispatch: bool = True,
+        activation: str = "swiglu",
+        *,
+        device: torch.device | str | None = None,
+    ) -> None:
+        if group is not None and group.size() != 1:
+            raise ValueError(
+                f"group must have one rank, got {group.size()}: experts are not spread over GPUs yet. Use "
+                "deep_gemm.nn.GroupedExperts, or a library that dispatches and combines tokens around grouped products"
+            )
+        if not use_fp8_dispatch:
+            raise ValueError("use_fp8_dispatch must be True: tokens are handed over as E4M3 with scales")
+        _check_activation(activation)
+        tokens = integer("num_max_tokens_per_rank", num_max_tokens_per_rank, smallest=1)
+        self.num_experts = integer("num_experts", num_experts, smallest=1)
+        self.num_topk = integer("num_topk", num_topk, smallest=1)
+        if self.num_topk > _MOST_CHOICES:
+            raise ValueError(f"num_topk must be at most {_MOST_CHOICES}, got {num_topk}")
+        self.hidden = _whole_blocks("hidden", hidden)
+        self.intermediate_hidden = _whole_blocks("intermediate_hidden", intermediate_hidden)
+        if self.intermediate_hidden > _MOST_INTERMEDIATE:
+            raise ValueError(f"intermediate_hidden must be at most {_MOST_INTERMEDIATE}, got {intermediate_hidden}")
+        self.group, self.activation, self.use_fp8_dispatch = group, activation, True
+        self.num_max_tokens_per_rank = tokens = -(-tokens // _TOKENS) * _TOKENS
+        where = _device_of(device)
+        if (arch := _arch_of(where)) == "sm100":
+            raise NotImplementedError(
+                f"an SM90SymmBuffer must be on a GPU with kernels for SM80 or SM90, got {arch}, whose products take "
+                "other scales: use deep_gemm.nn.GroupedExperts"
+            )
+        # By falling alignment, so that none needs a gap.
+        parts: dict[str, tuple[torch.dtype, int]] = {
+            "topk_idx": (torch.int64, self.num_topk),
+            "topk_weights": (torch.float32, self.num_topk),
+            "x_sf": (torch.float32, self.hidden // _BLOCK),
+            "x": (torch.float8_e4m3fn, self.hidden),
+        }
+        sizes = [tokens * columns * dtype.itemsize for dtype, columns in parts.values()]
+        self.buffer: torch.Tensor | None = torch.zeros(sum(sizes), dtype=torch.int8, device=where)
+        views = self.buffer.split(sizes)
+        for (name, (dtype, columns)), view in zip(parts.items(), views, strict=True):
+            setattr(self, name, view.view(dtype).view(tokens, columns))
+
+    x: torch.Tensor
+    x_sf: torch.Tensor
+    topk_idx: torch.Tensor
+    topk_weights: torch.Tensor
+
+    def destroy(self) -> None:
+        """Lets go of the memory; later calls with this buffer are refused."""
+        self.buffer = self.group = None
+        for name in ("x", "x_sf", "topk_idx", "topk_weights"):
+            setattr(self, name, None)
+
+
+def get_symm_buffer_for_sm90_mega_moe(
+    group: ProcessGroup | None,
+    num_experts: int,
+    num_max_tokens_per_rank: int,
+    num_topk: int,
+    hidden: int,
+    intermediate_hidden: int,
+    use_fp8_dispatch: bool = True,
+    activation: str = "swiglu",
+    *,
+    device: torch.device | str | None = None,
+) -> SM90SymmBuffer:
+    """A buffer with room for at least so many tokens.
+
+    Args:
+        group: of one rank, or None.
+        num_experts: of all ranks, at most 1024.
+        num_max_tokens_per_rank: is rounded up to a multiple of 128.
+        num_topk: slots of a token, at most 32.
+        hidden, intermediate_hidden: multiples of 128, the second at most 4096.
+        use_fp8_dispatch, activation: True and 'swiglu'.
+        device: by default the current GPU, or the CPU where there is none (calls are simulated then).
+    """
+    sizes = num_experts, num_max_tokens_per_rank, num_topk, hidden, intermediate_hidden
+    return SM90SymmBuffer(group, *sizes, use_fp8_dispatch, activation, device=device)
+
+
+def get_symm_buffer_for_mega_moe(
+    group: ProcessGroup | None,
+    num_experts: int,
+    num_max_tokens_per_rank: int,
+    num_topk: int,
+    hidden: int,
+    intermediate_hidden: int,
+    num_shared_experts: int = 0,
+    use_fp8_dispatch: bool | None = None,
+    mma_type: str = "fp8xfp4",
+    activation: str = "swiglu",
+    **more: Any,
+) -> Any:
+    """`get_symm_buffer_for_sm90_mega_moe` under its name for all architectures, for tokens in E4M3.
+
+    On SM100 it is another installation's, where `DG_FALLBACK` names one, and raises NotImplementedError otherwise.
+
+    Args:
+        num_shared_experts: 0.
+        mma_type: 'fp8x' and anything: of the tokens, since weights come with each call.
+        more: `device`.
+    """
+    sizes = num_experts, num_max_tokens_per_rank, num_topk, hidden, intermediate_hidden
+    is_sm100 = _arch_of(_device_of(more.get("device"))) == "sm100"
+    if is_sm100 and (other := _fallback.find("get_symm_buffer_for_mega_moe")) is not None:
+        return other(group, *sizes, num_shared_experts, use_fp8_dispatch, mma_type, activation, **more)
+    if num_shared_experts != 0:
+        raise ValueError(f"num_shared_experts must be 0, got {num_shared_experts}: multiply them beside this layer")
+    if not isinstance(mma_type, str) or not mma_type.startswith("fp8x"):
+        raise ValueError(f"mma_type must be 'fp8xfp8' or 'fp8xfp4', for tokens in E4M3, got {mma_type!r}")
+    return SM90SymmBuffer(group, *sizes, use_fp8_dispatch is not False, activation, **more)
+
+
+def transform_weights_for_mega_moe_sm90(l1_weights: Weights, l2_weights: Weights) -> tuple[Weights, Weights]:
+    """Weights as `fp8_mega_moe` takes them, made once.
+
+    Args:
+        l1_weights: float8_e4m3fn `[E, 2 * I, H]`, I rows of gates and then I of ups, and float32 scales of 128x128
+            blocks `[E, 2 * I / 128, H / 128]`. 8 gates and their 8 ups become neighbours, in a new tensor; scales stay
+            as they are. Or PackedWeights for activations 'fp8' (int4, uint4, e2m1), packed with `gate_up='halves'` or
+            'interleaved', which stay as they are.
+        l2_weights: `[E, H, I]`, likewise; stays as it is.
+    """
+    _check_pair(l1_weights, l2_weights)
+    if isinstance(l1_weights, PackedWeights):
+        return l1_weights, l2_weights
+    data, scales = l1_weights
+    both = data.shape[1]
+    if both % (2 * _BLOCK) != 0:
+        raise ValueError(f"l1_weights must have rows of gates and ups in whole blocks of {_BLOCK}, got {[*data.shape]}")
+    rows = data.view(torch.uint8).unflatten(1, (2, both // 2 // _SIDE, _SIDE))
+    return (rows.transpose(1, 2).reshape(data.shape).view(data.dtype), scales), l2_weights
+
+
+def mega_moe_pre_dispatch_sm90(
+    x: torch.Tensor,
+    topk_idx: torch.Tensor,
+    topk_weights: torch.Tensor,
+    buf_x: torch.Tensor,
+    buf_x_sf: torch.Tensor,
+    buf_topk_idx: torch.Tensor,
+    buf_topk_weights: torch.Tensor,
+    num_tokens: int,
+    group_size: int = 128,
+    routed_scaling_factor: float = 1.0,
+) -> None:
+    """Tokens into a buffer: E4M3 with a scale for each 128 of K, their experts, and weights times a factor.
+
+    Slots of the buffer's rows behind `num_tokens` become -1 with weight 0.
+
+    Args:
+        x: bfloat16 `[num_tokens or more, hidden]`.
+        topk_idx, topk_weights: int32 or int64, and float32, `[num_tokens or more, slots]`.
+        buf_x, buf_x_sf, buf_topk_idx, buf_topk_weights: of an `SM90SymmBuffer`.
+        num_tokens: rows that count.
+        group_size: 128.
+        routed_scaling_factor: of the weights.
+    """
+    count = integer("num_tokens", num_tokens, smallest=0)
+    if group_size != _BLOCK:
+        raise ValueError(f"group_size must be {_BLOCK}, got {group_size}")
+    fp32_bits("routed_scaling_factor", routed_scaling_factor)
+    room, slots = buf_topk_idx.shape
+    if count > room:
+        raise ValueError(f"num_tokens must be at most the {room} that the buffer has room for, got {count}")
+    _check("x", x, (torch.bfloat16,), (None, buf_x.shape[1]))
+    _check("topk_idx", topk_idx, (torch.int32, torch.int64), (None, slots))
+    _check("topk_weights", topk_weights, (torch.float32,), (None, slots))
+    _check("buf_x", buf_x, (torch.float8_e4m3fn,), (room, None))
+    _check("buf_x_sf", buf_x_sf, (torch.float32,), (room, -(-buf_x.shape[1] // _BLOCK)))
+    _check("buf_topk_idx", buf_topk_idx, (torch.int64,), (room, slots))
+    _check("buf_topk_weights", buf_topk_weights, (torch.float32,), (room, slots))
+    for name, tensor in (("x", x), ("topk_idx", topk_idx), ("topk_weights", topk_weights)):
+        if tensor.shape[0] < count:
+            raise ValueError(f"{name} must have at least num_tokens={count} rows, got {tensor.shape[0]}")
+    if count > 0:
+        quantize.fp8(x[:count], out=(buf_x[:count], buf_x_sf[:count]))
+        buf_topk_idx[:count].copy_(topk_idx[:count])
+        torch.mul(topk_weights[:count], routed_scaling_factor, out=buf_topk_weights[:count])
+    if count < room:
+        buf_topk_idx[count:].fill_(-1)
+        buf_topk_weights[count:].zero_()
+
+
+def fp8_mega_moe(
+    y: torch.Tensor,
+    l1_weights: Weights,
+    l2_weights: Weights,
+    sym_buffer: SM90SymmBuffer,
+    cumulative_local_expert_recv_stats: torch.Tensor | None = None,
+    recipe: Sequence[int] = (128, 128, 128),
+    activation: str = "swiglu",
+    activation_clamp: float | None = None,
+    fast_math: bool = True,
+    num_tokens_bound: int | None = None,
+) -> None:
+    """The layer's result of the first `len(y)` tokens of a buffer.
+
+    Args:
+        y: bfloat16 `[tokens, hidden]`, which is written; of a token without an expert, zeros.
+        l1_weights, l2_weights: as `transform_weights_for_mega_moe_sm90` makes them.
+        sym_buffer: with the tokens; it stays as it is.
+        cumulative_local_expert_recv_stats: None, or int32 `[num_experts]`, to which the number of tokens of each
+            expert is added.
+        recipe, activation: (128, 128, 128) and 'swiglu'.
+        activation_clamp: None, or the limit of gates (from above) and of ups (on both sides), before the activation.
+        fast_math: makes no difference here.
+        num_tokens_bound: None, or at least the number of tokens. A hint that one rank has no use for.
+
+    Sums of gates and ups are FP32 up to the activation; it is multiplied by the token's weight before it is quantised:
+    the largest magnitude of each 128 of a row, but at least 1e-4, over 448 is its scale. Results of `down` are rounded
+    to BF16 before they are added.
+    """
+    if not isinstance(sym_buffer, SM90SymmBuffer) or sym_buffer.buffer is None:
+        raise TypeError(f"sym_buffer must be an SM90SymmBuffer that was not destroyed, got {sym_buffer!r}")
+    if tuple(recipe) != (_BLOCK,) * 3:
+        raise ValueError(f"recipe must be (128, 128, 128), got {recipe}")
+    _check_activation(activation)
+    buffer, hidden, inner = sym_buffer, sym_buffer.hidden, sym_buffer.intermediate_hidden
+    _check("y", y, (torch.bfloat16,), (None, hidden))
+    tokens, device = y.shape[0], buffer.x.device
+    if tokens > buffer.num_max_tokens_per_rank:
+        raise ValueError(f"y must have at most the buffer's {buffer.num_max_tokens_per_rank} tokens, got {tokens}")
+    if num_tokens_bound is not None and integer("num_tokens_bound", num_tokens_bound, smallest=0) < tokens:
+        raise ValueError(f"num_tokens_bound must be at least the {tokens} tokens of y, got {num_tokens_bound}")
+    _check_pair(l1_weights, l2_weights)
+    shapes = (buffer.num_experts, 2 * inner, hidden), (buffer.num_experts, hidden, inner)
+    for name, weights, shape in zip(("l1_weights", "l2_weights"), (l1_weights, l2_weights), shapes, strict=True):
+        found = weights.shape if isinstance(weights, PackedWeights) else weights[0].shape
+        if tuple(found) != shape:
+            raise ValueError(f"{name} must be {[*shape]} as the buffer says, got {[*found]}")
+    stats = cumulative_local_expert_recv_stats
+    if stats is not None:
+        _check("cumulative_local_expert_recv_stats", stats, (torch.int32,), (buffer.num_experts,))
+    for name, tensor in (("y", y), ("cumulative_local_expert_recv_stats", stats)):
+        if tensor is not None and tensor.device != device:
+            raise ValueError(f"{name} must be on {device} like the buffer, but is on {tensor.device}")
+    # A limit that cannot be is refused here, before anything is launched.
+    limit = None if activation_clamp is None or activation_clamp == math.inf else activation_clamp
+    layout = l1_weights.gate_up if isinstance(l1_weights, PackedWeights) else "eights"
+    gate = SwiGLU(limit=limit, layout=layout or "halves")
+    if tokens > 0:
+        _layer(y, l1_weights, l2_weights, buffer, gate, stats)
+
+
+def _layer(
+    y: torch.Tensor,
+    l1_weights: Weights,
+    l2_weights: Weights,
+    buffer: SM90SymmBuffer,
+    gate: SwiGLU,
+    stats: torch.Tensor | None,
+) -> None:
+    tokens = y.shape[0]
+    # Rows behind each other: a token may choose an expert twice (SGLang's choices of weight 0 do), and then matrices of
+    # so many rows as there are tokens would not hold all.
+    found = routing.route(
+        buffer.topk_idx[:tokens], buffer.num_experts, kind="psum", weights=buffer.topk_weights[:tokens]
+    )
+    assert found.row_weights is not None
+    expected = max(-(-tokens * buffer.num_topk // buffer.num_experts), 1)
+    grouping = Contiguous(found.ends, psum=True, zero_padding=False, expected_m=expected)
+    rows = routing.gather((buffer.x[:tokens], buffer.x_sf[:tokens]), found)
+    count = found.source.shape[0]
+    inner = _quantised_rows(y, count, buffer.intermediate_hidden)
+    steps = Chain(gate, RowScale(found.row_weights))
+    if isinstance(l1_weights, PackedWeights) and expected <= _FEW:
+        wide = y.new_empty((count, buffer.intermediate_hidden), dtype=torch.float32)
+        gemm(rows, l1_weights, wide, grouping=grouping, epilogue=steps)
+        quantize.fp8(wide, out=inner, grouping=grouping)
+    else:
+        gemm(rows, l1_weights, inner, grouping=grouping, epilogue=steps)
+    down = y.new_empty((count, buffer.hidden))
+    gemm(inner, l2_weights, down, grouping=grouping)
+    out = y if y.is_contiguous() else torch.empty_like(y, memory_format=torch.contiguous_format)
+    _routing.launch_combine(down, None, found.row_of, None, out)
+    if out is not y:
+        y.copy_(out)
+    if stats is not None:
+        stats.add_(found.counts)
+
+
+def _quantised_rows(like: torch.Tensor, rows: int, columns: int) -> Scaled:
+    """Room for E4M3 and scales as the next product reads them."""
+    q = like.new_empty((rows, columns), dtype=torch.float8_e4m3fn)
+    padded = get_tma_aligned_size(rows, 4)
+    return q, like.new_empty((columns // _BLOCK, padded), dtype=torch.float32).T[:rows]
+
+
+def get_block_m_for_mega_moe(
+    num_ranks: int,
+    num_experts: int,
+    num_max_tokens_per_rank: int,
+    num_tokens: int,
+    num_topk: int,
+    mma_type: str = "fp8xfp8",
+) -> int:
+    """Rows of a tile that hold what an expert is likely to get: 16, 32, 64 or 128. No layout here depends on it."""
+    numbers = {"num_ranks": num_ranks, "num_experts": num_experts, "num_topk": num_topk}
+    ranks, experts, choices = (integer(name, number, smallest=1) for name, number in numbers.items())
+    integer("num_max_tokens_per_rank", num_max_tokens_per_rank, smallest=0)
+    expected = -(-integer("num_tokens", num_tokens, smallest=0) * ranks * choices // experts)
+    return next((rows for rows in _TILES if rows >= expected), _TILES[-1])
+
+
+def _check_activation(activation: str) -> None:
+    if activation != "swiglu":
+        raise ValueError(f"activation must be 'swiglu', got {activation!r}")
+
+
+def _whole_blocks(name: str, size: int) -> int:
+    if integer(name, size, smallest=1) % _BLOCK != 0:
+        raise ValueError(f"{name} must be a multiple of {_BLOCK}, got {size}")
+    return size
+
+
+def _device_of(device: torch.device | str | None) -> torch.device:
+    if device is None:
+        return torch.device("cuda" if torch.cuda.is_available() else "cpu")
+    return torch.device(device)
+
+
+def _arch_of(device: torch.device) -> str:
+    if device.type == "cuda":
+        index = torch.cuda.current_device() if device.index is None else device.index
+        return str(C.device_facts(False, index)["arch"])
+    return str(C.device_facts(True, 0)["arch"])
+
+
+def _check_pair(l1_weights: Weights, l2_weights: Weights) -> None:
+    for name, weights in (("l1_weights", l1_weights), ("l2_weights", l2_weights)):
+        if isinstance(weights, PackedWeights):
+            if weights.activations != "fp8" or len(weights.shape) != 3:
+                raise ValueError(
+                    f"{name} must be packed for activations 'fp8', a stack [E, N, K], got {weights.activations!r} and "
+                    f"{[*weights.shape]}"
+                )
+            continue
+        if not isinstance(weights, (tuple, list)) or len(weights) != 2:
+            raise TypeError(f"{name} must be PackedWeights, or a pair of data and scales, got {weights!r}")
+        data, scales = weights
+        _check(f"the data of {name}", data, (torch.float8_e4m3fn,), (None, None, None))
+        blocks = data.shape[0], -(-data.shape[1] // _BLOCK), -(-data.shape[2] // _BLOCK)
+        _check(f"the scales of {name}", scales, (torch.float32,), blocks)
+    if isinstance(l1_weights, PackedWeights) and l1_weights.gate_up is None:
+        raise ValueError("l1_weights must be packed with gate_up='halves' or 'interleaved', got None")
+    if isinstance(l2_weights, PackedWeights) and l2_weights.gate_up is not None:
+        raise ValueError(f"l2_weights must be packed without gate_up, got {l2_weights.gate_up!r}")
+
+
+def _check(name: str, tensor: Any, dtypes: Sequence[torch.dtype], shape: Sequence[int | None]) -> None:
+    if not isinstance(tensor, torch.Tensor) or tensor.dtype not in dtypes:
+        names = " or ".join(str(dtype).removeprefix("torch.") for dtype in dtypes)
+        raise TypeError(f"{name} must be {names}, got {getattr(tensor, 'dtype', tensor)}")
+    if tensor.dim() != len(shape) or any(
+        wanted is not None and wanted != size for wanted, size in zip(shape, tensor.shape, strict=True)
+    ):
+        wanted_shape = ", ".join("any" if size is None else str(size) for size in shape)
+        raise ValueError(f"{name} must be [{wanted_shape}], got {[*tensor.shape]}")
