@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
+
 import pytest
 import torch
 from compiled import compile_all
@@ -78,11 +80,11 @@ def test_every_plan_is_right(device, rows, cols, cluster) -> None:
 
 @pytest.mark.sampled(2)
 @pytest.mark.parametrize("target", ["sm_80", "sm_90a", "sm_100a", "sm_120"])
-@pytest.mark.parametrize("n", [24, 32])
+@pytest.mark.parametrize("n", [16, 24, 32])
 def test_nothing_spills(target, n) -> None:
     with jit.record(target) as recording:
-        for m in (13, 40, 137, 300, 4096):
-            a, b = jit.placeholder(m, 7168, dtype=torch.bfloat16), jit.placeholder(n, 7168, dtype=torch.float32)
+        for m, k in itertools.product((13, 40, 137, 300, 4096, 8192), (7168, 28672)):
+            a, b = jit.placeholder(m, k, dtype=torch.bfloat16), jit.placeholder(n, k, dtype=torch.float32)
             d, squares = jit.placeholder(m, n, dtype=torch.float32), jit.placeholder(m, dtype=torch.float32)
             deep_gemm.tf32_hc_prenorm_gemm(a, b, d, squares)
     found = compile_all([kernel.text for kernel in recording.kernels], target)

@@ -222,8 +222,8 @@ template <PrenormConfig c>
 DG_DEVICE void write_prenorm(const float* sums, int32_t rank, int32_t first_row, int32_t first_col, int32_t split,
                              const PrenormParams& p) {
     constexpr int32_t kElements = c.rows * c.sum_stride();
-    for (int32_t i = rank * kPrenormThreads + static_cast<int32_t>(threadIdx.x); i < kElements;
-         i += c.cluster * kPrenormThreads) {
+    for (int32_t i = rank * c.threads() + static_cast<int32_t>(threadIdx.x); i < kElements;
+         i += c.cluster * c.threads()) {
         const int32_t row = first_row + i / c.sum_stride(), col = i % c.sum_stride();
         const bool squares = col == c.cols;
         if (row >= p.m || (squares ? first_col > 0 : first_col + col >= p.n)) continue;
@@ -257,17 +257,17 @@ DG_DEVICE void run_tf32_hc_prenorm_gemm(const PrenormParams& p) {
     ptx::wait_for_previous_grid();
     PrenormWarp<c> of_warp(ptx::shared_address(dynamic_smem) + warp * c.stages * c.stage_bytes(), first_row, first_col,
                            lane, p);
-    of_warp.run(begin * kChunks + rank * kPrenormWarps + warp, end * kChunks, kPrenormWarps * c.cluster);
+    of_warp.run(begin * kChunks + rank * c.warps + warp, end * kChunks, c.warps * c.cluster);
     // Rings are over when all warps have read theirs.
     __syncthreads();
     auto* const sums = reinterpret_cast<float*>(dynamic_smem);
     constexpr int32_t kElements = c.rows * c.sum_stride();
     of_warp.write(sums + warp * kElements);
     __syncthreads();
-    for (int32_t i = static_cast<int32_t>(threadIdx.x); i < kElements; i += kPrenormThreads) {
+    for (int32_t i = static_cast<int32_t>(threadIdx.x); i < kElements; i += c.threads()) {
         float sum = 0.0f;
 #pragma unroll
-        for (int32_t other = 0; other < kPrenormWarps; ++other) sum += sums[other * kElements + i];
+        for (int32_t other = 0; other < c.warps; ++other) sum += sums[other * kElements + i];
         sums[i] = sum;
     }
     if constexpr (c.cluster > 1)

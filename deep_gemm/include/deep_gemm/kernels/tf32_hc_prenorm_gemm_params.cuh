@@ -8,24 +8,26 @@
 
 namespace deep_gemm {
 
-inline constexpr int32_t kPrenormWarps = 8, kPrenormThreads = kPrenormWarps * 32;
+inline constexpr int32_t kPrenormWarps = 8;    // of a CTA, mostly
 inline constexpr int32_t kPrenormBlockK = 64;  // that splits are multiples of
 inline constexpr int32_t kPrenormChunkK = 32;  // of a warp at once
 inline constexpr int32_t kPrenormMaxCols = 32, kPrenormMaxN = 128;
 
 struct PrenormConfig {
-    int32_t rows = 16;       // of a CTA
-    int32_t cols = 8;        // a multiple of 8: N, or as many of it as a CTA has registers for
-    int32_t cluster = 1;     // CTAs that divide K among themselves
-    int32_t stages = 2;      // of a warp's ring
-    bool b_in_ring = false;  // else threads load a chunk of B ahead into registers
+    int32_t rows = 16;              // of a CTA
+    int32_t cols = 8;               // a multiple of 8: N, or as many of it as a CTA has registers for
+    int32_t cluster = 1;            // CTAs that divide K among themselves
+    int32_t warps = kPrenormWarps;  // that divide a CTA's part of it further
+    int32_t stages = 2;             // of a warp's ring
+    bool b_in_ring = false;         // else threads load a chunk of B ahead into registers
 
     constexpr bool operator==(const PrenormConfig&) const = default;
+    constexpr int32_t threads() const { return warps * 32; }
     constexpr int32_t a_bytes() const { return rows * kPrenormChunkK * 2; }  // of a stage
     constexpr int32_t stage_bytes() const { return a_bytes() + (b_in_ring ? cols * kPrenormChunkK * 4 : 0); }
-    constexpr int32_t ring_bytes() const { return kPrenormWarps * stages * stage_bytes(); }
+    constexpr int32_t ring_bytes() const { return warps * stages * stage_bytes(); }
     constexpr int32_t sum_stride() const { return cols + 1; }  // FP32 of a row's sums, the squares' last
-    constexpr int32_t sums_bytes() const { return kPrenormWarps * rows * sum_stride() * 4; }
+    constexpr int32_t sums_bytes() const { return warps * rows * sum_stride() * 4; }
     /// Sums of warps take the place of the rings.
     constexpr int32_t smem_bytes() const { return ring_bytes() > sums_bytes() ? ring_bytes() : sums_bytes(); }
 };
