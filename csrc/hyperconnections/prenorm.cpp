@@ -81,7 +81,7 @@ constexpr int32_t room_of_clusters(int32_t cluster) {
 double cycles_of(const PrenormConfig& c, int64_t tiles, int64_t k, int32_t sms) {
     constexpr double kOfB = 1;  // which comes from the L2, but is split into halves
     const bool many_warps = c.warps > kPrenormWarps;
-    const double bytes_per_cycle = many_warps ? 30 : 20, of_warps = many_warps ? 2000 : 0;
+    const double bytes_per_cycle = many_warps ? 34 : 20, of_warps = many_warps ? 2000 : 0;
     const int64_t room = std::max<int64_t>(int64_t{sms} * room_of_clusters(c.cluster) / 1000 / c.cluster, 1);
     const auto waves = static_cast<double>((tiles + room - 1) / room);
     const double bytes = static_cast<double>(k) / c.cluster * (c.rows * 2 + c.cols * 4 * kOfB);

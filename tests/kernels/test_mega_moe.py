@@ -98,9 +98,11 @@ class Layer:
 
 
 def assert_near(y: torch.Tensor, wanted: torch.Tensor) -> None:
-    """Token by token: BF16 has 2^-9 of a number, and few codes lie between two."""
+    """Token by token: BF16 has 2^-9 of a number, and few codes lie between two. Hopper's tensor cores keep 13 bits of a
+    sum of FP8 products: more of what is quantised between the products then gets a neighbour's code, 2^-4 away."""
+    allowed = 4e-3 if y.device.type == "cpu" else 2e-2
     wrong = (y.double() - wanted).norm(dim=-1)
-    assert (wrong <= 4e-3 * wanted.norm(dim=-1)).all(), (wrong / wanted.norm(dim=-1)).max()
+    assert (wrong <= allowed * wanted.norm(dim=-1)).all(), (wrong / wanted.norm(dim=-1)).max()
 
 
 @pytest.mark.parametrize("device", BUT_SM100, indirect=True)
