@@ -12,100 +12,30 @@ FP8.
 
 from __future__ import annotations
 
-import torch
-
-from ._output import Output
-from ._packed import AcceptedWeights, Tokens, run, run_contiguous, run_masked, with_epilogue
-from ._product import product
-from .epilogue import Epilogue
+from ._packed import AcceptedWeights, Tokens
+from ._packed_family import Family
 from .weights import PackedWeights
 
 __all__ = ["int8_int4_gemm_nt", "m_grouped_int8_int4_gemm_nt_contiguous", "m_grouped_int8_int4_gemm_nt_masked"]
 
-_TAKES = AcceptedWeights("int8", ("int4", "uint4"))
-
-
-@product()
-def int8_int4_gemm_nt(
-    a: Tokens,
-    w: PackedWeights,
-    d: Output,
-    c: torch.Tensor | None = None,
-    compiled_dims: str = "nk",
-    *,
-    bias: torch.Tensor | None = None,
-    epilogue: Epilogue | None = None,
-) -> None:
-    """INT8 activations, int4 weights: `d[m, n] = c[m, n] + float(sum_k a[m, k] q[n, k]) sfa[m] sfw[n] + bias[n]`.
-
-    The sum is an exact integer, of the weights' codes q less their zero points, times integer scales of groups where
-    they have two levels of scales, for K up to 131,071; longer K is refused. Where a or w has FP32 scales for groups of
-    K, exact sums of groups (of 128 of K at most) are scaled and added up in FP32, for any K.
-
-    Args:
-        a: int8 `[M, K]`, K contiguous and a multiple of 16, with scales as the module says.
-        w: int4 `[N, K]`, packed for 'int8' activations: groups of any size, one scale a channel (group_size None), or
-            two levels of scales.
-        d, c, compiled_dims, bias, epilogue: as for `fp8_int4_gemm_nt`. Or d (and c) int32, where a is a tensor without
-            scales and w has one scale a channel: the sums of codes themselves, which no scale multiplies. bias and
-            epilogue are None then.
-
-    Raises:
-        ValueError, TypeError: an argument cannot be right; nothing was launched and nothing written.
-        RuntimeError: the machine failed: no driver, a compile error, a launch error.
-    """
-    run(a, w, d, c, bias, compiled_dims, _TAKES, with_epilogue(epilogue))
-
-
-@product()
-def m_grouped_int8_int4_gemm_nt_contiguous(
-    a: Tokens,
-    w: PackedWeights,
-    d: Output,
-    grouped_layout: torch.Tensor,
-    compiled_dims: str = "nk",
-    use_psum_layout: bool = False,
-    ensure_zero_padding: bool = True,
-    expected_m_for_psum_layout: int | None = None,
-    *,
-    bias: torch.Tensor | None = None,
-    epilogue: Epilogue | None = None,
-) -> None:
-    """`int8_int4_gemm_nt` of experts whose rows follow each other: `d[rows of g] = a[rows of g] @ w[g].T`.
-
-    Args:
-        a: int8 `[M, K]` with scales as the module says; rows of padding may hold anything.
-        w: int4 `[G, N, K]`, packed for 'int8' activations.
-        d, grouped_layout, compiled_dims, use_psum_layout, ensure_zero_padding, expected_m_for_psum_layout, bias,
-            epilogue: as for `m_grouped_fp8_int4_gemm_nt_contiguous`.
-
-    Raises:
-        as `int8_int4_gemm_nt`.
-    """
-    rows = use_psum_layout, ensure_zero_padding, expected_m_for_psum_layout
-    run_contiguous(a, w, d, grouped_layout, compiled_dims, rows, _TAKES, bias, with_epilogue(epilogue))
-
-
-@product()
-def m_grouped_int8_int4_gemm_nt_masked(
-    a: Tokens,
-    w: PackedWeights,
-    d: Output,
-    masked_m: torch.Tensor,
-    expected_m: int,
-    compiled_dims: str = "nk",
-    *,
-    bias: torch.Tensor | None = None,
-    epilogue: Epilogue | None = None,
-) -> None:
-    """`int8_int4_gemm_nt` of experts with matrices of their own: `d[g] = a[g] @ w[g].T` for its first masked_m[g] rows.
-
-    Args:
-        a: int8 `[G, max_m, K]` with scales as the module says; other rows may hold anything.
-        w: int4 `[G, N, K]`, packed for 'int8' activations.
-        d, masked_m, expected_m, compiled_dims, bias, epilogue: as for `m_grouped_fp8_int4_gemm_nt_masked`.
-
-    Raises:
-        as `int8_int4_gemm_nt`.
-    """
-    run_masked(a, w, d, masked_m, expected_m, compiled_dims, _TAKES, bias, with_epilogue(epilogue))
+_FAMILY = Family[Tokens, PackedWeights](
+    __name__,
+    "int8_int4",
+    AcceptedWeights("int8", ("int4", "uint4")),
+    ("Tokens", "PackedWeights"),
+    summary="INT8 activations, int4 weights: "
+    "`d[m, n] = c[m, n] + float(sum_k a[m, k] q[n, k]) sfa[m] sfw[n] + bias[n]`.",
+    sums="""The sum is an exact integer, of the weights' codes q less their zero points, times integer scales of groups
+    where they have two levels of scales, for K up to 131,071; longer K is refused. Where a or w has FP32 scales for
+    groups of K, exact sums of groups (of 128 of K at most) are scaled and added up in FP32, for any K.""",
+    a="int8 `[M, K]`, K contiguous and a multiple of 16, with scales as the module says.",
+    weights="int4",
+    w_more=""": groups of any size, one scale a channel
+            (group_size None), or two levels of scales""",
+    d_more=""" Or d (and c) int32, where
+            a is a tensor without scales and w has one scale a channel: the sums of codes themselves, which no scale
+            multiplies. bias and epilogue are None then.""",
+)
+int8_int4_gemm_nt = _FAMILY.dense()
+m_grouped_int8_int4_gemm_nt_contiguous = _FAMILY.contiguous()
+m_grouped_int8_int4_gemm_nt_masked = _FAMILY.masked()

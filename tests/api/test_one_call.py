@@ -68,6 +68,7 @@ def result(call: Any, *shape: int) -> torch.Tensor:
     return d.nan_to_num(7)
 
 
+@pytest.mark.sampled(8)
 @pytest.mark.parametrize("name", FORMATS)
 def test_dense(name) -> None:
     of_a, of_b = FORMATS[name]
@@ -76,6 +77,7 @@ def test_dense(name) -> None:
     assert torch.equal(found, result(lambda d: getattr(deep_gemm, f"{name}_gemm_nt")(a, b, d), M, N))
 
 
+@pytest.mark.sampled(12)
 @pytest.mark.parametrize("name", FORMATS)
 @pytest.mark.parametrize("psum", [False, True], ids=["indices", "psum"])
 def test_contiguous(name, psum) -> None:
@@ -87,6 +89,7 @@ def test_contiguous(name, psum) -> None:
     assert torch.equal(found, result(lambda d: named(a, b, d, layout, use_psum_layout=psum), M, N))
 
 
+@pytest.mark.sampled(8)
 @pytest.mark.parametrize("name", FORMATS)
 def test_masked(name) -> None:
     of_a, of_b = FORMATS[name]

@@ -52,6 +52,7 @@ def bytes_of(value):
     return value
 
 
+@pytest.mark.sampled(20)
 @pytest.mark.parametrize("name", [*PRODUCTS, *OTHER_NAMES])
 def test_each_product_is_an_operator_that_writes_d_alone(name) -> None:
     call = make(OTHER_NAMES.get(name, name))
@@ -69,6 +70,7 @@ def test_each_product_is_an_operator_that_writes_d_alone(name) -> None:
     assert written <= {"d", "d_scales", "d_count"}
 
 
+@pytest.mark.sampled(16)
 @pytest.mark.parametrize("name", PRODUCTS)
 def test_each_product_takes_fp16(name) -> None:
     """As D, by its operator too, and as the operands of those that have no scales."""

@@ -65,6 +65,7 @@ def test_every_code_in_every_place_of_a_block_comes_back(element, activations) -
         assert torch.equal(packed.dequantize(), values.float() - (8 if element == "uint4" else 0))
 
 
+@pytest.mark.sampled(40)
 @pytest.mark.parametrize(("element", "activations"), FORMATS)
 @pytest.mark.parametrize("group_size", GROUPS, ids=str)
 @pytest.mark.parametrize("shape", [(130, 768), (3, 64, 768)], ids=str)

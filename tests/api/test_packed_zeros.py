@@ -57,6 +57,7 @@ def test_words_of_two_levels_hold_the_integer_scale_too() -> None:
     assert (packed.scale_group, packed.zero_group) == (None, 64)
 
 
+@pytest.mark.sampled(16)
 @pytest.mark.parametrize("element", ["int4", "uint4"])
 @pytest.mark.parametrize("group_size", [None, 32, 96, 128], ids=str)
 @pytest.mark.parametrize("shape", [(130, 768), (3, 64, 768)], ids=str)

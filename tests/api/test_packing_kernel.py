@@ -18,6 +18,7 @@ def with_kernel(monkeypatch) -> None:
     monkeypatch.setattr(write_codes, "_write_with_torch", write_codes._write_with_kernel)
 
 
+@pytest.mark.sampled(24)
 @pytest.mark.parametrize("packed", [False, True])
 @pytest.mark.parametrize("name", EVERY_ORDER)
 def test_the_kernel_packs_the_same_bits(name, packed, request) -> None:

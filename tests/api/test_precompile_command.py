@@ -15,6 +15,7 @@ from deep_gemm._precompile import Calls, kernels_of
 from deep_gemm._targets import AMPERE_TARGET, BLACKWELL_TARGET, GPUS, HOPPER_TARGET
 
 
+@pytest.mark.sampled(12)
 @pytest.mark.parametrize(
     "options",
     [
@@ -54,6 +55,7 @@ deep_gemm.fp8_gemm_nt(a, b, torch.empty(16, 256, dtype=torch.bfloat16))
 """
 
 
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize(
     ("target", "options", "environment"),
     [
@@ -206,6 +208,7 @@ assert bool((d == k).all())
 """
 
 
+@pytest.mark.sampled(8)
 @pytest.mark.parametrize(
     ("product", "target", "call", "more", "copies"),
     [

@@ -152,6 +152,7 @@ def unknown_kernel(path: Path) -> None:
     path.write_text(json.dumps(facts, indent=2))
 
 
+@pytest.mark.sampled(6)
 @pytest.mark.parametrize("damage", [truncate, empty, nest, other_type, other_key, unknown_kernel])
 def test_damaged_and_foreign_files(cache, damage):
     everything = asked_for(cache, FASTER)
@@ -283,27 +284,12 @@ def dense(on: str, dtype: str, accumulate: str) -> None:
         assert torch.equal(x.view(torch.uint8), y)
 
 
-@pytest.mark.sampled(2)
-@pytest.mark.parametrize("on", ON)
-@pytest.mark.parametrize("dtype", ["bfloat16", "float32"])
-@pytest.mark.parametrize("accumulate", ["no", "c", "in place"])
-def test_dense_result(kernels, on, dtype, accumulate):
-    check_result(kernels, on, f"dense({on!r}, {dtype!r}, {accumulate!r})")
-
-
 def contiguous_rows(on: str, psum: bool) -> None:
     case = contiguous([5, 0, 130], 200, 256, torch.device(on))
     out = case.output()
     deep_gemm.m_grouped_fp8_gemm_nt_contiguous(case.a, case.b, out.tensor, case.layout(psum), use_psum_layout=psum)
     out.check(complete=False)
     case.check(out.tensor)
-
-
-@pytest.mark.sampled(1)
-@pytest.mark.parametrize("on", ON)
-@pytest.mark.parametrize("psum", [False, True])
-def test_contiguous_result(kernels, on, psum):
-    check_result(kernels, on, f"contiguous_rows({on!r}, {psum})")
 
 
 def masked_rows(on: str) -> None:
@@ -332,21 +318,32 @@ def height_of_winner() -> int:
     return int(cols if swapped == "true" else rows)
 
 
-@pytest.mark.parametrize("on", ON)
-def test_masked_result(kernels, on):
-    check_result(kernels, on, f"masked_rows({on!r})")
-
-
 def split_k(on: str, layout: str, add: str) -> None:
     k_grouped.run(k_grouped.groups(33, 136, [144, 0, 256], torch.device(on)), layout, add)
 
 
-@pytest.mark.sampled(3)
+CALLS = {
+    **{
+        f"dense {dtype} {add}": ("dense", dtype, add)
+        for dtype in ("bfloat16", "float32")
+        for add in ("no", "c", "in place")
+    },
+    **{f"contiguous psum={psum}": ("contiguous_rows", psum) for psum in (False, True)},
+    "masked": ("masked_rows",),
+    **{
+        f"K groups {layout} {add}": ("split_k", layout, add)
+        for layout in k_grouped.LAYOUTS
+        for add in ("nothing", "c_is_d", "c_separate")
+    },
+}
+
+
+@pytest.mark.sampled(7)
 @pytest.mark.parametrize("on", ON)
-@pytest.mark.parametrize("layout", k_grouped.LAYOUTS)
-@pytest.mark.parametrize("add", ["nothing", "c_is_d", "c_separate"])
-def test_k_grouped_result(kernels, on, layout, add):
-    check_result(kernels, on, f"split_k({on!r}, {layout!r}, {add!r})")
+@pytest.mark.parametrize("call", CALLS)
+def test_results_are_right_after_all_candidates_ran(kernels, on, call):
+    function, *rest = CALLS[call]
+    check_result(kernels, on, f"{function}({', '.join(map(repr, (on, *rest)))})")
 
 
 # On a GPU, with its own clock.

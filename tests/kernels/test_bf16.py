@@ -11,6 +11,7 @@ from devices import FEW, ONE_OF_EACH_ARCH
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from inputs import GuardedOutput, random_values
+from sampling import examples
 
 import deep_gemm
 
@@ -242,7 +243,7 @@ class TestErrors:
         out.assert_untouched()
 
 
-@settings(deadline=None, max_examples=12, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(deadline=None, max_examples=examples(12), suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(st.data())
 def test_random_problems(data) -> None:
     m, n = (data.draw(st.integers(1, 300), label=name) for name in "mn")

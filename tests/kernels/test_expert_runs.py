@@ -17,6 +17,7 @@ from grouped_inputs import (
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from inputs import GuardedOutput, ceil_div
+from sampling import examples
 
 import deep_gemm
 from deep_gemm import simulator
@@ -129,7 +130,7 @@ def layouts(draw) -> tuple[list[int], int, bool, int]:
     return counts, draw(st.sampled_from([64, 128, 192, 256])), draw(st.booleans()), draw(st.integers(0, 99))
 
 
-@settings(max_examples=12, deadline=None)
+@settings(max_examples=examples(12), deadline=None)
 @given(
     layout=layouts(), n=st.integers(1, 40).map(lambda chunks: 8 * chunks), k=st.integers(1, 17).map(lambda x: 16 * x)
 )

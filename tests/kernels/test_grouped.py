@@ -9,6 +9,7 @@ from grouped_inputs import FP8_NAN, Contiguous, alignment_of, contiguous, groupe
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from inputs import GuardedOutput, Operand, mn_major, takes_powers_of_two
+from sampling import examples
 
 import deep_gemm
 
@@ -181,7 +182,7 @@ class TestPsum:
 
 
 @pytest.mark.parametrize("device", EACH_ARCH, indirect=True)
-@settings(max_examples=15, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=examples(15), deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(problem=grouped_problems(), alignment=st.sampled_from([64, 128]), psum=st.booleans())
 def test_drawn_contiguous(device, problem, alignment, psum) -> None:
     counts, n, k, _ = problem

@@ -11,6 +11,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from inputs import GuardedOutput, random_values, with_row_padding
 from int8_inputs import exact, operands, scales, values, wanted
+from sampling import examples
 
 import deep_gemm
 from deep_gemm import simulator
@@ -366,7 +367,7 @@ def test_a_captured_call_replays(cuda) -> None:
     assert torch.equal(d, wanted(a, scale, b, 0.5, torch.float32))
 
 
-@settings(deadline=None, max_examples=8, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(deadline=None, max_examples=examples(8), suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(st.data())
 def test_random_problems(data) -> None:
     m, n = (data.draw(st.integers(1, 160), label=name) for name in "mn")

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from inputs import FP8, GuardedOutput, Operand, converts_e4m3
 from k_grouped_inputs import LAYOUTS, Groups, bytes_of, call, groups, run, stacked
 from reference import assert_matches, product_nt
+from sampling import examples
 
 # Whole blocks, empty groups at either end and in the middle, tails of 128, many groups, groups of one chunk.
 SIZES = [[128], [128, 256, 0, 384], [0, 16, 144, 0], [272, 48, 128, 0, 0, 16], [0, 0, 128]]
@@ -149,7 +150,7 @@ def test_older_keywords(device, layout) -> None:
     x.check(out.tensor)
 
 
-@settings(max_examples=12, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=examples(12), deadline=None, suppress_health_check=list(HealthCheck))
 @given(
     m=st.integers(1, 70),
     n=st.integers(1, 70),

@@ -84,6 +84,7 @@ def fetched(counts: list[int], expected_m: int, k: int) -> int:
     return boxes()
 
 
+@pytest.mark.sampled(8)
 @pytest.mark.parametrize("counts", [[16, 16], [0, 16], [0, 0], [300, 1]], ids=str)
 @pytest.mark.parametrize("expected_m", [16, 5000])
 def test_results_are_right_whatever_the_counts_are(counts, expected_m) -> None:

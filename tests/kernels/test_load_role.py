@@ -49,6 +49,7 @@ def test_two_threads_share_the_barriers(m) -> None:
     assert sum(map(len, runs)) >= 2 * stages
 
 
+@pytest.mark.sampled(8)
 @pytest.mark.parametrize(
     ("grouping", "fields"),
     [

@@ -7,6 +7,7 @@ import torch
 from devices import EACH_ARCH
 from grouped_inputs import grouped_problems, masked
 from hypothesis import HealthCheck, given, settings
+from sampling import examples
 
 import deep_gemm
 
@@ -88,7 +89,7 @@ class TestMasked:
 
 
 @pytest.mark.parametrize("device", EACH_ARCH, indirect=True)
-@settings(max_examples=15, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=examples(15), deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(problem=grouped_problems())
 def test_drawn_masked(device, problem) -> None:
     counts, n, k, expected_m = problem

@@ -100,6 +100,7 @@ def packed(name: str, values: torch.Tensor, pairs: bool = False) -> tuple[torch.
     return codes.cpu(), int(found)
 
 
+@pytest.mark.sampled(48)
 @pytest.mark.parametrize("device", EVERY_DEVICE, indirect=True)
 @EVERY_KIND
 def test_codes_lie_as_torch_packs_them(device, kind) -> None:

@@ -179,6 +179,7 @@ def test_alpha_and_row_weights(device) -> None:
     assert torch.allclose(d.double(), wanted, rtol=1e-5, atol=1e-4)
 
 
+@pytest.mark.sampled(8)
 @pytest.mark.parametrize("stem", WEIGHTS)
 @pytest.mark.parametrize("layout", LAYOUTS)
 def test_dequantize_gives_rows_as_they_were_given(stem, layout) -> None:

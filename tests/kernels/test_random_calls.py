@@ -21,6 +21,7 @@ PROGRAM = Path(__file__).resolve().parents[1] / "support" / "random_calls.py"
 CALLS = 4  # of each target
 
 
+@pytest.mark.sampled(28)
 @pytest.mark.parametrize("number", range(CALLS))
 @pytest.mark.parametrize("target", [*TARGETS, *ON_GPU])
 def test_a_random_legal_call_is_right(target: str, number: int, pytestconfig: pytest.Config) -> None:

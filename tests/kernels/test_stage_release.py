@@ -20,6 +20,7 @@ def positions(loop: list[int], *opcodes: int) -> list[int]:
     return [index for index, word in enumerate(loop) if word & sass.OPCODE in opcodes]
 
 
+@pytest.mark.sampled(8)
 @pytest.mark.parametrize(
     ("grouping", "fields", "rows", "cols", "early"),
     [

@@ -19,6 +19,7 @@ from deep_gemm import simulator
 N, K = 256, 400
 
 
+@pytest.mark.sampled(8)
 @pytest.mark.parametrize(
     ("m", "swapped", "rows", "cols", "store_warp"),
     [
@@ -91,6 +92,7 @@ FETCHED = "cp.async.bulk.prefetch.tensor.3d.L2.global"
 ADDED = "cp.reduce.async.bulk.tensor.3d.global.shared::cta.add.bulk_group"
 
 
+@pytest.mark.sampled(8)
 @pytest.mark.parametrize(
     ("m", "k", "swapped", "rows", "cols"),
     [

@@ -1,15 +1,15 @@
 """Draws, in each run, a sample of the tests that are marked `sampled(count)`: matrices grow faster than patience does.
 
-    @pytest.mark.sampled(12)  # of all parameter sets of this test, 12 run with `--times 1`, half of them without
+    @pytest.mark.sampled(12)  # of all parameter sets of this test, 12 run with `--times 1`, a quarter of them without
     @pytest.mark.parametrize("tile", [pytest.param(TILE, marks=pytest.mark.always), ...])  # such ones in any case
 
-Tests without that mark all run, but of the simulator's architectures that a `device` goes over one is drawn for each
-set of the other parameters.
+Of a test without that mark whose `device` goes over architectures of the simulator, one architecture is drawn for each
+set of the other parameters; and with less than `--times 1` that share of these sets. Other tests all run.
 
 Of sets that need a GPU as many are drawn as of others, apart from them. Values of parameters that no drawn set has yet
 come first, so that each occurs where `count` allows it. The seed is printed: `--seed` draws the same again. `--times 3`
-draws three times as many of each as is marked, and `.ci/run` twice; by default it is half of that, so that the tests
-take minutes. `--full` runs everything, and so does whoever picks tests by name, by `-k` or because
+draws three times as many of each as is marked, and `.ci/run` twice; by default it is a quarter of that, so that the
+tests take minutes. `--full` runs everything, and so does whoever picks tests by name, by `-k` or because
 they failed (`--last-failed`).
 """
 
@@ -17,12 +17,13 @@ from __future__ import annotations
 
 import math
 import random
+from collections.abc import Iterable
 from typing import Any
 
 import pytest
 
 SEED = pytest.StashKey[int]()
-HALF = 0.5
+A_QUARTER = 0.25
 WORKER_INPUT = "sampling_seed"
 
 
@@ -30,17 +31,31 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     group = parser.getgroup("sampling")
     group.addoption("--full", action="store_true", help="run all of each matrix of tests, not a drawn sample")
     group.addoption(
-        "--times", type=float, default=HALF, metavar="N", help="draw N times as many of each matrix as is marked (0.5)"
+        "--times",
+        type=float,
+        default=A_QUARTER,
+        metavar="N",
+        help="draw N times as many of each matrix as is marked (0.25)",
     )
     group.addoption("--seed", type=int, metavar="N", help="draw the sample of the run that printed this seed")
 
 
+_share = 1.0  # of the examples that hypothesis draws
+
+
 def pytest_configure(config: pytest.Config) -> None:
+    global _share
+    _share = 1.0 if everything(config) else min(config.option.times, 1.0)
     config.addinivalue_line("markers", "sampled(count): of the test's parameter sets, so many are drawn with --times 1")
     config.addinivalue_line("markers", "always: a parameter set that every sample has")
     seed = config.getoption("seed")
     drawn = random.SystemRandom().randrange(1_000_000) if seed is None else seed
     config.stash[SEED] = getattr(config, "workerinput", {}).get(WORKER_INPUT, drawn)
+
+
+def examples(count: int) -> int:
+    """For hypothesis's `max_examples` of tests that run kernels: `count` with `--times 1`."""
+    return math.ceil(count * _share)
 
 
 @pytest.hookimpl(optionalhook=True)
@@ -63,7 +78,7 @@ def description(config: pytest.Config) -> str:
     if everything(config):
         return "matrices of tests: all of each"
     times = config.option.times
-    drawn_by = f"--seed {config.stash[SEED]}" + (f" --times {times:g}" if times != HALF else "")
+    drawn_by = f"--seed {config.stash[SEED]}" + (f" --times {times:g}" if times != A_QUARTER else "")
     return f"matrices of tests: a sample, drawn with {drawn_by} (all of each: --full)"
 
 
@@ -83,21 +98,40 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         if isinstance(item, pytest.Function) and item.get_closest_marker("sampled"):
             matrix = item.nodeid.partition("[")[0], item.get_closest_marker("gpu") is not None
             matrices.setdefault(matrix, []).append(item)
-    left_out = of_other_architectures(config, items)
+    times, left_out = config.option.times, of_other_architectures(config, items)
     for (test, _), matrix_items in matrices.items():
         generator = random.Random(f"{config.stash[SEED]} {test}")
-        left_out |= set(matrix_items) - set(drawn(matrix_items, generator, config.option.times))
+        left_out |= set(matrix_items) - set(drawn(matrix_items, generator, marked_count(matrix_items) * times))
+    if times < 1:
+        for test, unmarked in on_simulator(item for item in items if item not in left_out).items():
+            generator = random.Random(f"{config.stash[SEED]} {test}")
+            left_out |= set(unmarked) - set(drawn(unmarked, generator, len(unmarked) * times))
     if left_out:
         items[:] = [item for item in items if item not in left_out]
         config.hook.pytest_deselected(items=list(left_out))
+
+
+def on_simulator(items: Iterable[pytest.Item]) -> dict[str, list[pytest.Function]]:
+    """Of each test without the mark, its sets that run kernels on the simulator."""
+    found: dict[str, list[pytest.Function]] = {}
+    for item in items:
+        if isinstance(item, pytest.Function) and device_of(item) and not item.get_closest_marker("sampled"):
+            found.setdefault(item.nodeid.partition("[")[0], []).append(item)
+    return found
+
+
+def device_of(item: pytest.Item) -> str | None:
+    """Of the simulator."""
+    device = getattr(item, "callspec", None) and item.callspec.params.get("device")
+    return device if isinstance(device, str) and device.startswith("sm") else None
 
 
 def of_other_architectures(config: pytest.Config, items: list[pytest.Item]) -> set[pytest.Item]:
     """Of each test without the mark, those on other architectures of the simulator than the drawn ones."""
     groups: dict[str, list[pytest.Item]] = {}
     for item in items:
-        device = getattr(item, "callspec", None) and item.callspec.params.get("device")
-        if isinstance(device, str) and device.startswith("sm") and not item.get_closest_marker("sampled"):
+        device = device_of(item)
+        if device is not None and not item.get_closest_marker("sampled"):
             groups.setdefault(item.nodeid.replace(device, "*", 1), []).append(item)
     left_out: set[pytest.Item] = set()
     for test, same in groups.items():
@@ -110,10 +144,14 @@ def of_other_architectures(config: pytest.Config, items: list[pytest.Item]) -> s
     return left_out
 
 
-def drawn(items: list[pytest.Function], generator: random.Random, times: float = 1) -> list[pytest.Function]:
+def marked_count(items: list[pytest.Function]) -> int:
     marker = items[0].get_closest_marker("sampled")
     assert marker is not None
-    count = math.ceil(marker.args[0] * times)
+    return int(marker.args[0])
+
+
+def drawn(items: list[pytest.Function], generator: random.Random, wanted: float) -> list[pytest.Function]:
+    count = math.ceil(wanted)
     chosen = [item for item in items if item.get_closest_marker("always")]
     left = [item for item in items if not item.get_closest_marker("always")]
     generator.shuffle(left)

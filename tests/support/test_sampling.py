@@ -33,6 +33,12 @@ import pytest
 @pytest.mark.parametrize("device", ["sm80-any", "sm90-any", "sm100-lazy", "sm100-eager", "cuda"])
 @pytest.mark.parametrize("kind", range(20))
 def test_behaviour(device, kind): pass
+
+@pytest.mark.parametrize("device", ["sm90-lazy", "sm90-eager"])
+def test_two(device): pass
+
+@pytest.mark.parametrize("word", range(9))
+def test_words(word): pass
 """
 ALWAYS = {f"test_matrix[{kind}-99]" for kind in ("first", "second", "third")}
 
@@ -93,10 +99,21 @@ def test_full_runs_all(run) -> None:
     assert "all of each" in printed
 
 
-def test_by_default_half_of_what_is_marked_is_drawn(run) -> None:
+def test_by_default_a_quarter_of_what_is_marked_is_drawn(run) -> None:
     ran, _ = run("--seed", "1", times=None)
     counts = [sum(test.startswith(name) for test in ran) for name in ("test_matrix", "test_devices", "test_small")]
-    assert counts == [3, 2, 3]  # of 5, of 2 with a GPU and 2 without, and of 5
+    assert counts == [3, 2, 2]  # of 5 the three that always run, of 2 with a GPU and 2 without, and of 5
+
+
+def test_by_default_a_quarter_of_what_runs_on_the_simulator_is_drawn(run) -> None:
+    """And all that runs on a GPU; tests without devices all run."""
+    ran, _ = run("--seed", "1", text=ARCHITECTURES, times=None)
+    on_gpu = {name for name in ran if name.startswith("test_behaviour") and "cuda" in name}
+    simulated = of("test_behaviour", ran) - on_gpu
+    assert (len(on_gpu), len(of("test_two", ran)), len(of("test_words", ran))) == (20, 1, 9)
+    # Of 20 kinds, each on one architecture, of which one has two schedules.
+    assert 5 <= len(simulated) <= 10
+    assert len({name.split("-")[1] for name in simulated}) == 3
 
 
 def test_times_draws_so_many_times_the_sample(run) -> None:
@@ -110,7 +127,7 @@ def test_times_draws_so_many_times_the_sample(run) -> None:
 def test_of_architectures_one_is_drawn_or_as_many_as_asked_for(run, times) -> None:
     ran, _ = run("--seed", "1", "--times", str(times), text=ARCHITECTURES)
     by_kind: dict[str, set[str]] = {}
-    for name in ran:
+    for name in of("test_behaviour", ran):
         kind, device = name[name.index("[") + 1 : -1].split("-", 1)
         by_kind.setdefault(kind, set()).add(device)
     assert len(by_kind) == 20
