@@ -65,23 +65,50 @@ class Checkpoint:
                 found.update({name: shard.get_tensor(name) for name in of_file})
         return found
 
+    def shape(self, name: str) -> tuple[int, ...]:
+        """Without reading the tensor."""
+        if not self.files:
+            return tuple(self.tensors[name].shape)
+        with _open(self.files[name]) as shard:
+            return tuple(shard.get_slice(name).get_shape())
+
+    def part(self, name: str, cuts: Mapping[int, tuple[int, int]]) -> torch.Tensor:
+        """A part of a tensor, from and to (exclusive) by its dimensions: no more of its file is read."""
+        if not self.files:
+            tensor = self.tensors[name]
+            return tensor[_index(tensor.dim(), cuts)].contiguous()
+        with _open(self.files[name]) as shard:
+            found = shard.get_slice(name)
+            part: torch.Tensor = found[_index(len(found.get_shape()), cuts)] if cuts else shard.get_tensor(name)
+            return part
+
     def below(self, prefix: str) -> list[str]:
         """Names that begin so."""
         return [name for name in self.names if name.startswith(prefix)]
 
+    def parts_of(self, name: str) -> list[str]:
+        """What names of a layer's tensors have behind the layer's."""
+        prefix = f"{name}." if name else ""
+        found = [part for full in self.below(prefix) if "." not in (part := full[len(prefix) :])]
+        if not found:
+            raise ValueError(f"checkpoint must have tensors of the layer {name!r}, got none")
+        return found
+
     def layer(self, name: str) -> dict[str, torch.Tensor]:
         """The tensors of a layer, by what their names have behind the layer's."""
-        prefix = f"{name}." if name else ""
-        direct = [full for full in self.below(prefix) if "." not in full[len(prefix) :]]
-        if not direct:
-            raise ValueError(f"checkpoint must have tensors of the layer {name!r}, got none")
-        return {full[len(prefix) :]: tensor for full, tensor in self.read(direct).items()}
+        prefix, parts = f"{name}." if name else "", self.parts_of(name)
+        tensors = self.read(f"{prefix}{part}" for part in parts)
+        return {part: tensors[f"{prefix}{part}"] for part in parts}
 
     @property
     def quantization(self) -> dict[str, Any] | None:
         """Its quantization_config."""
         found = self.config.get("quantization_config") or self.config.get("compression_config")
         return dict(found) if isinstance(found, Mapping) else None
+
+
+def _index(dimensions: int, cuts: Mapping[int, tuple[int, int]]) -> tuple[slice, ...]:
+    return tuple(slice(*cuts.get(dimension, (None, None))) for dimension in range(dimensions))
 
 
 def format_of(config: Mapping[str, Any]) -> str:

@@ -47,7 +47,7 @@ def read_experts(
         return [{key: tensor.to(device) for key, tensor in layer.items()} for layer in layers]
 
     gates, ups = read(gate), read(up)
-    both = [_joined(f"{name}.{number}", *pair) for number, pair in zip(own, zip(gates, ups, strict=True), strict=True)]
+    both = [joined_layers(f"{name}.{number}", *pair) for number, *pair in zip(own, gates, ups, strict=True)]
     return [(f"{name}.gate_up_proj", _listed(both)), (f"{name}.{down}", _listed(read(down)))]
 
 
@@ -76,7 +76,7 @@ _ALONG_N: dict[str, Callable[[torch.Tensor], int | None]] = {
 _OF_K = ("weight_g_idx",)
 
 
-def _joined(name: str, gate: dict[str, torch.Tensor], up: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:
+def joined_layers(name: str, gate: dict[str, torch.Tensor], up: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:
     """Gates before ups. Of GPTQ and AWQ N is the last dimension, of all others the first."""
     if gate.keys() != up.keys():
         raise ValueError(f"{name} must have the same tensors of gates and ups, got {sorted(gate)} and {sorted(up)}")
@@ -108,13 +108,14 @@ def _of_all(
 ) -> tuple[str, dict[str, Any]]:
     prefix = f"{name}.{projection}"
     found = {}
-    for key, tensor in checkpoint.read(checkpoint.below(prefix)).items():
+    for key in checkpoint.below(prefix):
         part = key[len(prefix) :]
         part = _OF_ALL.get(part, part.lstrip("._"))
-        if tensor.dim() == 0 or tensor.shape[0] % size:
-            raise ValueError(f"{key} must have a number of experts that {size} processes divide, got {[*tensor.shape]}")
-        share = tensor.shape[0] // size
-        found[part] = tensor[rank * share : (rank + 1) * share].to(device)
+        shape = checkpoint.shape(key)
+        if not shape or shape[0] % size:
+            raise ValueError(f"{key} must have a number of experts that {size} processes divide, got {[*shape]}")
+        share = shape[0] // size
+        found[part] = checkpoint.part(key, {0: (rank * share, (rank + 1) * share)}).to(device)
     if not found:
         raise ValueError(f"checkpoint must have experts {name}.0... or {prefix}..., got none")
     return prefix, found

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -10,13 +10,14 @@ import torch
 
 from .. import routing
 from .._compiled import alignment_now
-from .._gemm import Contiguous, Masked, gemm
-from ..epilogue import Chain, RowScale, SwiGLU
+from .._gemm import gemm
+from ..epilogue import RowScale, SwiGLU
 from ..weights import PackedWeights
 from .checkpoint import Checkpoint
-from .gates import Gated, gate_is_fused, gated_in_torch, gated_tokens
+from .gated_product import SCALE_COLUMNS, gated_rows, operand_of
+from .gates import Gated, gated_in_torch, packed_for
 from .master import MasterWeights, to_local
-from .numbers import Grouping, Scaled, as_autocast_has_it, fp8_rows, in_halves, joined, scale_form, target_of
+from .numbers import Scaled, as_autocast_has_it, fp8_rows, in_halves
 from .products import experts_product
 from .quant_linear import quantized_weights, stored_weights
 from .stored import StoredWeights
@@ -25,7 +26,7 @@ if TYPE_CHECKING:
     from torch.distributed import ProcessGroup
 
 Weights = PackedWeights | Scaled
-_SCALE_ROWS = 128
+_SCALE_ROWS = SCALE_COLUMNS  # of both operands, where tokens are K
 
 
 class GroupedExperts(torch.nn.Module):
@@ -133,9 +134,10 @@ class GroupedExperts(torch.nn.Module):
         """For inference: master weights rounded to the nearest of so few bits, as `QuantLinear.from_linear` has it."""
         if not isinstance(self.gate_up, MasterWeights) or not isinstance(self.down, MasterWeights):
             raise TypeError("weights must be master weights to be rounded, got ones that are already")
+        rows = packed_for(self.gate, 2 * self.inner), None
         packed = [
-            quantized_weights(part.weight.detach(), element, activations, group_size)
-            for part in (self.gate_up, self.down)
+            quantized_weights(part.weight.detach(), element, activations, group_size, gate_up)
+            for part, gate_up in zip((self.gate_up, self.down), rows, strict=True)
         ]
         return GroupedExperts.from_weights(*packed, gate=self.gate, group=self.group, masked_up_to=self.masked_up_to)
 
@@ -170,7 +172,11 @@ class GroupedExperts(torch.nn.Module):
         biases = dict(
             zip(("gate_up_bias", "down_bias"), (tensors.pop("bias", None) for _, tensors in parts), strict=True)
         )
-        packed = [stored_weights(tensors, keys, activations, part) for part, tensors in parts]
+        (first, both), (second, down) = parts
+        packed = [
+            stored_weights(both, keys, activations, first, layout),
+            stored_weights(down, keys, activations, second),
+        ]
         return cls.from_weights(*packed, gate=gate, group=group, masked_up_to=masked_up_to, **biases)
 
     def forward(
@@ -243,58 +249,13 @@ class GroupedExperts(torch.nn.Module):
         rows: Any = routing.gather(tokens, found)
         if isinstance(tokens, torch.Tensor) and isinstance(self.gate_up, StoredWeights):
             rows = self.gate_up.tokens(rows, grouping)
-        inner = self._gated(rows, grouping, x.dtype, found.source.shape)
+        expected = -(-ids.numel() // self.local_experts)
+        parts = self.gate_up, self.down, self.gate, self.gate_up_bias
+        inner = gated_rows(rows, *parts, grouping, found.source.shape, x.dtype, expected, self.as_trained)
         y = x.new_empty((*found.source.shape, self.hidden))
         epilogue = RowScale(found.row_weights) if found.row_weights is not None else None
-        gemm(inner, self._operand(self.down), y, grouping=grouping, bias=self.down_bias, epilogue=epilogue)
+        gemm(inner, operand_of(self.down), y, grouping=grouping, bias=self.down_bias, epilogue=epilogue)
         return routing.combine(y, found, None if scaled else weights)
-
-    def _operand(self, part: MasterWeights | StoredWeights) -> Any:
-        if isinstance(part, StoredWeights):
-            return part.operand()
-        data, scales, _, _ = part.operands(False)
-        return joined(data, scales)
-
-    def _activations(self, part: MasterWeights | StoredWeights) -> str:
-        return part.precision if isinstance(part, MasterWeights) else part.activations
-
-    def _gated(self, rows: Any, grouping: Contiguous | Masked, dtype: torch.dtype, shape: Sequence[int]) -> Any:
-        """The first product and the gate: rows as the second one takes them."""
-        operand, activations = self._operand(self.gate_up), self._activations(self.down)
-        data = rows[0] if isinstance(rows, (tuple, list)) else rows
-        half = dtype if dtype in (torch.bfloat16, torch.float16) else torch.bfloat16
-        permuted = isinstance(self.down, StoredWeights) and self.down.operand() is not self.down.weights
-        if self.as_trained:
-            both = data.new_empty((*shape, 2 * self.inner), dtype=half)
-            gemm(rows, operand, both, grouping=grouping, bias=self.gate_up_bias)
-            return self._second_tokens(gated_in_torch(both, self.gate), grouping)
-        if self._fuses(operand, data, grouping, quantised=True) and activations == "fp8" and not permuted:
-            q = data.new_empty((*shape, self.inner), dtype=torch.float8_e4m3fn)
-            s = _scales_of(q)
-            gemm(rows, operand, (q, s), grouping=grouping, epilogue=Chain(self.gate))
-            return q, s
-        if self._fuses(operand, data, grouping, quantised=False):
-            inner = data.new_empty((*shape, self.inner), dtype=half)
-            gemm(rows, operand, inner, grouping=grouping, bias=self.gate_up_bias, epilogue=Chain(self.gate))
-            return self._second_tokens(inner, grouping)
-        both = data.new_empty((*shape, 2 * self.inner), dtype=half)
-        gemm(rows, operand, both, grouping=grouping, bias=self.gate_up_bias)
-        quantised = None if permuted else gated_tokens(both, self.gate, activations, grouping)
-        return self._second_tokens(gated_in_torch(both, self.gate), grouping) if quantised is None else quantised
-
-    def _fuses(self, operand: Any, data: torch.Tensor, grouping: Grouping, quantised: bool) -> bool:
-        sizes = 2 * self.inner, self.hidden, self.local_experts
-        if isinstance(operand, PackedWeights):  # those packed so are multiplied no other way
-            return operand.gate_up is not None and not quantised
-        if quantised and scale_form(data.device) != "fp32":
-            return False
-        target, kinds = target_of(data.device), (isinstance(grouping, Masked), isinstance(operand, tuple))
-        return gate_is_fused(target, *kinds, *sizes, self.gate.record, quantised)
-
-    def _second_tokens(self, inner: torch.Tensor, grouping: Grouping) -> Any:
-        if isinstance(self.down, StoredWeights):
-            return self.down.tokens(inner, grouping)
-        return fp8_rows(inner, grouping) if self.down.precision == "fp8" else inner
 
     def extra_repr(self) -> str:
         return f"num_experts={self.num_experts}, hidden={self.hidden}, inner={self.inner}, gate={self.gate}"
@@ -307,14 +268,6 @@ def _checked_bias(name: str, bias: torch.Tensor, weights: MasterWeights | Stored
     if tuple(bias.shape) != (experts, rows):
         raise ValueError(f"{name} must be {[experts, rows]}, got {[*bias.shape]}")
     return bias.detach()
-
-
-def _scales_of(q: torch.Tensor) -> torch.Tensor:
-    """float32 of each row and 128 columns, as the next product takes them."""
-    *lead, rows, columns = q.shape
-    padded = -(-rows // 4) * 4
-    memory = q.new_empty((*lead, -(-columns // _SCALE_ROWS), padded), dtype=torch.float32)
-    return memory.transpose(-1, -2)[..., :rows, :]
 
 
 def _size(group: ProcessGroup | None) -> int:

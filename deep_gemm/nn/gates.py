@@ -17,24 +17,45 @@ from .._recording import placeholder, record
 from .._targets import GPUS
 from ..epilogue import GeGLU, SwiGLU, epilogue_of
 from ..utils.math import ceil_div
+from ..weights.gate_rows import SIDE
 from .numbers import Grouping, scale_form
 
 Gated = SwiGLU | GeGLU
 _BLOCK = 128  # columns of a quantised result, or rows and K of weights, that share a scale
 
 
+# Rows of an expert, or of a dense product, as docs/layers.md has measured them: from where the quantised output of a
+# gated product is faster than a quantise kernel behind it, and from where the gate is faster apart.
+_QUANTISE_DENSE_FROM, _QUANTISE_PACKED_EXPERTS_FROM, _GATE_APART_FROM = 512, 64, 2048
+
+
+def quantising_pays(experts: bool, packed: bool, rows: int) -> bool:
+    if not experts:
+        return rows >= _QUANTISE_DENSE_FROM
+    return not packed or rows >= _QUANTISE_PACKED_EXPERTS_FROM
+
+
+def fusing_pays(experts: bool, rows: int) -> bool:
+    """Of weights that are multiplied either way."""
+    return not experts or rows < _GATE_APART_FROM
+
+
+def packed_for(gate: Gated, n: int) -> str | None:
+    """`gate_up` of weights to be packed: with the gate within the product, where their rows can lie so."""
+    return gate.layout if n % (2 * SIDE) == 0 else None
+
+
 @constant_when_compiled
-def gate_is_fused(
-    target: str, masked: bool, fp8: bool, n: int, k: int, groups: int, gate: Gate, quantised: bool
-) -> bool:
-    """Whether products of experts have such an epilogue: asked by recording a call, which else is refused.
+def gate_is_fused(target: str, kind: str, fp8: bool, n: int, k: int, groups: int, gate: Gate, quantised: bool) -> bool:
+    """Whether products have such an epilogue: asked by recording a call, which else is refused.
 
     Args:
-        masked: whether each expert has a matrix of rows.
+        kind: 'dense', 'contiguous' or 'masked'.
+        groups: experts; 0 of a dense product.
         fp8: whether operands are FP8 with scales, else they are BF16.
         quantised: whether the result is FP8 with scales.
     """
-    return _is_fused(target, masked, fp8, n, k, groups, gate, quantised)
+    return _is_fused(target, kind, fp8, n, k, groups, gate, quantised)
 
 
 @functools.lru_cache(maxsize=256)
@@ -44,10 +65,8 @@ def _is_fused(target: str, *call: Any) -> bool:
         return target in GPUS and pool.submit(_is_recorded, target, *call).result()
 
 
-def _is_recorded(
-    target: str, masked: bool, fp8: bool, n: int, k: int, groups: int, gate: Gate, quantised: bool
-) -> bool:
-    each, rows = (groups,) if masked else (), _BLOCK
+def _is_recorded(target: str, kind: str, fp8: bool, n: int, k: int, groups: int, gate: Gate, quantised: bool) -> bool:
+    each, rows = (groups,) if kind == "masked" else (), _BLOCK
 
     def operand(*shape: int, block_rows: int = 1) -> Any:
         if not fp8:
@@ -58,15 +77,16 @@ def _is_recorded(
     d: Any = placeholder(*each, rows, n // 2, dtype=torch.float8_e4m3fn if quantised else torch.bfloat16)
     if quantised:
         d = d, placeholder(*each, ceil_div(n // 2, _BLOCK), rows, dtype=torch.float32).mT
-    counts = placeholder(groups if masked else rows, dtype=torch.int32)
-    grouping = Masked(counts, rows) if masked else Contiguous(counts)
+    counts = placeholder(groups if kind == "masked" else rows, dtype=torch.int32)
+    groupings: dict[str, Grouping] = {"masked": Masked(counts, rows), "contiguous": Contiguous(counts), "dense": None}
+    experts = () if kind == "dense" else (groups,)
     try:
         with record(target):
             gemm(
                 operand(*each, rows, k),
-                operand(groups, n, k, block_rows=_BLOCK),
+                operand(*experts, n, k, block_rows=_BLOCK),
                 d,
-                grouping=grouping,
+                grouping=groupings[kind],
                 epilogue=epilogue_of(None, None, [*gate], None),
             )
     except (ValueError, TypeError, RuntimeError):

@@ -108,14 +108,14 @@ class QuantLinear(StoredWeights):
 
 
 def quantized_weights(
-    weight: torch.Tensor, element: str, activations: str, group_size: int | None
+    weight: torch.Tensor, element: str, activations: str, group_size: int | None, gate_up: str | None = None
 ) -> PackedWeights | Scaled:
-    """A matrix, or a stack of them, rounded to the nearest."""
+    """A matrix, or a stack of them, rounded to the nearest. gate_up: as `pack_weights`, where weights are packed."""
     if element not in ELEMENTS:
         raise ValueError(f"element must be one of {', '.join(map(repr, ELEMENTS))}, got {element!r}")
     if element == "e4m3" and activations == "fp8":
         return fp8_blocks(weight.contiguous(), scales=scale_form(weight.device))
-    how: dict[str, Any] = {"element": element, "activations": activations}
+    how: dict[str, Any] = {"element": element, "activations": activations, "gate_up": gate_up}
     if element == "int4":
         values, scales = quantize_to_int4(weight, group_size)
         return pack_weights(values, scales, group_size=group_size, **how)
@@ -127,13 +127,17 @@ def quantized_weights(
 
 
 def stored_weights(
-    tensors: Mapping[str, Any], config: Mapping[str, Any], activations: str | None, name: str
+    tensors: Mapping[str, Any],
+    config: Mapping[str, Any],
+    activations: str | None,
+    name: str,
+    gate_up: str | None = None,
 ) -> PackedWeights | Scaled:
-    """Of a layer's tensors, by its checkpoint's config."""
+    """Of a layer's tensors, by its checkpoint's config. gate_up: as `pack_weights`, where weights are packed."""
     form = format_of(config)
     how: dict[str, Any] = {"config": config, "prefix": f"{name}."}
     named = {f"{name}.{part}": tensor for part, tensor in tensors.items()}
     if form == "fp8-block" and activations in (None, "fp8"):
         return fp8_blocks_from_checkpoint(named, **how)
     kind = activations or ("int8" if form == "qoq" else "fp8" if form == "w4afp8" else "bf16")
-    return weights_from_checkpoint(form, named, activations=kind, **how)
+    return weights_from_checkpoint(form, named, activations=kind, gate_up=gate_up, **how)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 
 import torch
@@ -69,35 +69,107 @@ def gate_of(module: torch.nn.Module) -> Gated | str:
     stacks = stacks_of(module)
     if isinstance(stacks, str):
         return stacks
-    if why := _why_hooked(module):
-        return why
     drawn = torch.Generator().manual_seed(0)
     experts = int(module.get_parameter("down_proj").shape[0])
-    gate_up = torch.randn(experts, 2 * _INNER, _HIDDEN, generator=drawn) / _HIDDEN**0.5
-    down = torch.randn(experts, _HIDDEN, _INNER, generator=drawn) / _INNER**0.5
-    x, weights = (torch.randn(_TOKENS, columns, generator=drawn) for columns in (_HIDDEN, _CHOICES))
-    x *= _LARGEST ** torch.linspace(0, 1, _TOKENS).unsqueeze(1)
+    gate_up, down = _weights(drawn, experts)
+    x, weights = _inputs(drawn), torch.randn(_TOKENS, _CHOICES, generator=drawn)
     ids = torch.stack([torch.randperm(experts, generator=drawn)[:_CHOICES] for _ in range(_TOKENS)])
     weights = weights[:, : ids.shape[1]].abs()
     parameters = {name: stacks.rows_first(part) for name, part in zip(WEIGHTS, (gate_up, down), strict=True)}
     biases = [torch.randn(*part.shape[:2], generator=drawn) * stacks.biases for part in (gate_up, down)]
     if stacks.biases:
         parameters |= dict(zip(BIASES, biases, strict=True))
+    both = torch.einsum("th,tsnh->tsn", x, gate_up[ids]) + biases[0][ids]
+
+    def result(gated: torch.Tensor) -> torch.Tensor:
+        each = torch.einsum("tsi,tshi->tsh", gated, down[ids]) + biases[1][ids]
+        return (each * weights.unsqueeze(-1)).sum(1)
+
+    return _tried(module, parameters, (x, ids, weights), both, result)
+
+
+@dataclass(frozen=True)
+class Mlp:
+    """The names of a module's linear layers, whose results are gated: `down(gate(gates(x), ups(x)))`."""
+
+    gates: str
+    ups: str
+    down: str
+
+    @property
+    def names(self) -> tuple[str, str, str]:
+        return self.gates, self.ups, self.down
+
+
+def mlp_of(module: torch.nn.Module) -> tuple[Mlp, Gated] | None:
+    """Of a module that has three plain linear layers and nothing else to learn, and computes a gated product."""
+    layers = {name: child for name, child in module.named_children() if isinstance(child, torch.nn.Linear)}
+    learnt = {name.rpartition(".")[0] for name, _ in [*module.named_parameters(), *module.named_buffers()]}
+    if len(layers) != 3 or learnt != {*layers} or any(why_no_linear(layer) for layer in layers.values()):
+        return None
+    shapes = {name: tuple(layer.weight.shape) for name, layer in layers.items()}
+    for name, (hidden, inner) in shapes.items():
+        sides = [other for other in layers if other != name]
+        if any(shapes[side] != (inner, hidden) for side in sides):
+            continue
+        for gates, ups in (sides, sides[::-1]):
+            names = Mlp(gates, ups, name)
+            gate = _gate_of_mlp(module, names, [layers[each].bias is not None for each in names.names])
+            if gate is not None:
+                return names, gate
+    return None
+
+
+def _gate_of_mlp(module: torch.nn.Module, names: Mlp, have_biases: list[bool]) -> Gated | None:
+    drawn = torch.Generator().manual_seed(0)
+    gate_up, down = (part[0] for part in _weights(drawn, 1))
+    x, (gates, ups) = _inputs(drawn), gate_up.chunk(2)
+    biases = [
+        torch.randn(part.shape[0], generator=drawn) * has
+        for part, has in zip((gates, ups, down), have_biases, strict=True)
+    ]
+    parameters = {f"{name}.weight": part for name, part in zip(names.names, (gates, ups, down), strict=True)}
+    of_biases = zip(names.names, biases, have_biases, strict=True)
+    parameters |= {f"{name}.bias": bias for name, bias, has in of_biases if has}
+    both = x @ gate_up.T + torch.cat(biases[:2])
+    found = _tried(module, parameters, (x,), both, lambda gated: gated @ down.T + biases[2])
+    return None if isinstance(found, str) or found.layout != "halves" else found
+
+
+def _weights(drawn: torch.Generator, experts: int) -> tuple[torch.Tensor, torch.Tensor]:
+    """Small ones of gate and up, and of down."""
+    gate_up = torch.randn(experts, 2 * _INNER, _HIDDEN, generator=drawn) / _HIDDEN**0.5
+    return gate_up, torch.randn(experts, _HIDDEN, _INNER, generator=drawn) / _INNER**0.5
+
+
+def _inputs(drawn: torch.Generator) -> torch.Tensor:
+    x = torch.randn(_TOKENS, _HIDDEN, generator=drawn)
+    return x * (_LARGEST ** torch.linspace(0, 1, _TOKENS)).unsqueeze(1)
+
+
+def _tried(
+    module: torch.nn.Module,
+    parameters: Mapping[str, torch.Tensor],
+    inputs: tuple[torch.Tensor, ...],
+    both: torch.Tensor,
+    result: Callable[[torch.Tensor], torch.Tensor],
+) -> Gated | str:
+    """The gate with which `result` is what the module returns; or why there is none."""
+    if why := _why_hooked(module):
+        return why
     trains = module.training
     module.eval()
     try:
         with torch.no_grad():
-            found = functional_call(module, parameters, (x, ids, weights))
+            found = functional_call(module, dict(parameters), inputs)
     except Exception as error:  # of code that nobody here knows
         return f"it cannot be tried with small tensors: {type(error).__name__}: {error}"
     finally:
         module.train(trains)
-    if not isinstance(found, torch.Tensor) or found.shape != x.shape:
+    if not isinstance(found, torch.Tensor) or found.shape != inputs[0].shape:
         return "it must return a tensor of its input's shape"
-    both = torch.einsum("th,tsnh->tsn", x, gate_up[ids]) + biases[0][ids]
     for gate in _gates(module):
-        each = torch.einsum("tsi,tshi->tsh", gated_product(both, gate.record), down[ids]) + biases[1][ids]
-        wanted = (each * weights.unsqueeze(-1)).sum(1)
+        wanted = result(gated_product(both, gate.record))
         if bool(((found - wanted).norm(dim=1) <= _TOLERANCE * wanted.norm(dim=1)).all()):
             return gate
     return "tried with small tensors it is no SwiGLU or GeGLU between its products"

@@ -24,6 +24,7 @@ def weights_from_checkpoint(
     activations: str,
     config: Mapping[str, Any] | None = None,
     prefix: str = "",
+    gate_up: str | None = None,
 ) -> PackedWeights:
     """Pack the weights of one layer of a checkpoint: `dequantize()` of the result gives its values exactly.
 
@@ -53,6 +54,7 @@ def weights_from_checkpoint(
         activations: what kind of activations will be multiplied: see `pack_weights`.
         config: the checkpoint's `quantization_config`, for what its tensors do not tell.
         prefix: what the names begin with, such as `'model.layers.0.mlp.down_proj.'`.
+        gate_up: as `pack_weights` has it, for products with a gated activation: how gates and ups lie among the rows.
 
     K's last group may be a part of one, where config's 'group_size' or a `g_idx` says how large a whole one is.
 
@@ -71,6 +73,7 @@ def weights_from_checkpoint(
         element=reads[0].element,
         activations=activations,
         group_size=reads[0].group_size,
+        gate_up=gate_up,
     )
 
 

@@ -15,7 +15,7 @@ from logits_inputs import generator_of
 from torch.utils.checkpoint import checkpoint
 
 from deep_gemm import epilogue, nn, pack_weights, quantize, routing
-from deep_gemm.nn import master
+from deep_gemm.nn import gated_product, master
 from deep_gemm.nn.numbers import fp8_rows, fp8_weights
 from deep_gemm.nn.products import experts_product
 from deep_gemm.utils import pack_int4, quantize_to_int4
@@ -195,20 +195,25 @@ def test_experts_of_few_bits(device, element, activations) -> None:
     assert torch.equal(*results)
 
 
-@pytest.mark.parametrize("activations", ["bf16", "fp8"])
-def test_experts_packed_for_their_gate(activations) -> None:
-    """The first product applies it, by the same weights."""
+@pytest.mark.parametrize(("activations", "tokens"), [("bf16", 20), ("fp8", 20), ("fp8", 100)])
+def test_experts_packed_for_their_gate(activations, tokens, monkeypatch) -> None:
+    """The first product applies it, and with many rows an expert quantises for the second one, by the same weights."""
     layer = nn.GroupedExperts(3, 128, 128)
-    plain = layer.quantized(activations=activations)
-    values, scales = quantize_to_int4(layer.gate_up.weight.detach(), 128)
+    fused = layer.quantized(activations=activations)
+    assert (fused.gate_up.weights.gate_up, fused.down.weights.gate_up) == ("halves", None)
     how = {"element": "int4", "activations": activations, "group_size": 128}
-    fused = nn.GroupedExperts.from_weights(
-        pack_weights(values, scales, gate_up="halves", **how), plain.down.weights, gate=layer.gate
-    )
-    ids, weights = routed(20, 3, "cpu")
-    x = random(20, 128)
+    apart = pack_weights(*quantize_to_int4(layer.gate_up.weight.detach(), 128), **how)
+    plain = nn.GroupedExperts.from_weights(apart, fused.down.weights, gate=layer.gate)
+    written, real = [], gated_product.gemm
+    monkeypatch.setattr(gated_product, "gemm", lambda a, b, d, **more: (written.append(d), real(a, b, d, **more)))
+    ids, weights = routed(tokens, 3, "cpu")
+    x = random(tokens, 128)
     with torch.no_grad():
         assert distance(fused(x, ids, weights), plain(x, ids, weights).double()) < 0.02
+    assert [isinstance(d, tuple) for d in written] == [tokens == 100, False]
+    fused.as_trained = True
+    with pytest.raises(RuntimeError, match="as_trained wants the gate behind the first product"):
+        fused(x.detach(), ids, weights)
 
 
 @pytest.mark.parametrize(("element", "activations"), [("int4", "bf16"), ("e4m3", "fp8")])
