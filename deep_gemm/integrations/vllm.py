@@ -13,6 +13,7 @@ from __future__ import annotations
 import importlib
 import logging
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 import torch
@@ -21,6 +22,7 @@ from .. import quantize
 from ..fp8 import fp8_gemm_nt
 from ..int8 import int8_gemm_nt, int8_row_sums
 from ..nn import QuantLinear
+from ..utils import unpack_int4
 from ..weights import pack_weights
 
 KNOWN = ("0.33",)
@@ -103,6 +105,7 @@ class Mixed(_Stored):
     w_q_name: str
     w_s_name: str
     w_zp_name: str | None
+    w_gidx_name: str | None
 
     @classmethod
     def can_implement(cls, c: Any) -> Answer:
@@ -113,8 +116,8 @@ class Mixed(_Stored):
             return False, f"activations must be bfloat16 or float16, got {c.act_type}"
         if c.group_size != -1 and (c.group_size < 32 or c.group_size % 32):
             return False, f"group_size must be -1 or a multiple of 32, got {c.group_size}"
-        if getattr(c, "has_g_idx", False):
-            return False, "groups must be in the order of K, got has_g_idx=True"
+        if getattr(c, "has_g_idx", False) and c.partition_weight_shape[0] != c.full_weight_shape[0]:
+            return False, "K in act order must not be cut, got has_g_idx=True and a part of the input features"
         if c.partition_weight_shape[0] % 2:
             return False, f"input features must be even, got {c.partition_weight_shape[0]}"
         return True, None
@@ -131,6 +134,12 @@ class Mixed(_Stored):
             zeros = (_nibbles(words) if bits == 4 else words)[:, :n].t().contiguous()
         stored = _as_bytes(getattr(layer, self.w_q_name), along_output=False)[:, : k * bits // 8]
         values = stored if c.zero_points else (stored ^ _SIGN[bits]).view(torch.int8)
+        order = None if whole or not getattr(c, "has_g_idx", False) else _order_of(self._index(layer), c.group_size)
+        if order is not None:  # columns one by one
+            values = (
+                unpack_int4(values) if bits == 4 and not c.zero_points else _nibbles(values) if bits == 4 else values
+            )
+            values = values[:, order.to(values.device)].contiguous()
         packed = pack_weights(
             values,
             scales[:, 0] if whole else scales,
@@ -138,10 +147,14 @@ class Mixed(_Stored):
             element=_ELEMENTS[bits, kind.bias, c.zero_points],
             activations="bf16",
             group_size=None if whole else c.group_size,
-            packed=bits == 4,
+            packed=bits == 4 and order is None,
         )
-        setattr(layer, _OWN, QuantLinear(packed))
+        setattr(layer, _OWN, QuantLinear(packed if order is None else replace(packed, input_permutation=order)))
         _empty(layer, (self.w_q_name, self.w_s_name, self.w_zp_name))
+
+    def _index(self, layer: torch.nn.Module) -> torch.Tensor:
+        index: torch.Tensor = layer.get_parameter(self.w_gidx_name or "").data
+        return index
 
 
 class MxFp4(_Stored):
@@ -277,6 +290,15 @@ def _moved_last(data: torch.Tensor, dimension: int) -> torch.Tensor:
 def _rows_first(parameter: Any) -> torch.Tensor:
     data: torch.Tensor = parameter.data
     return (data.t() if parameter.output_dim == 1 else data).contiguous()
+
+
+def _order_of(index: torch.Tensor, group_size: int) -> torch.Tensor | None:
+    """K in the order of its groups, of the group of each K; None where it is in order already."""
+    groups = torch.arange(index.numel(), device=index.device) // group_size
+    order = torch.argsort(index, stable=True)
+    if not torch.equal(index[order].long(), groups):
+        raise ValueError(f"g_idx must give each group {group_size} of K={index.numel()}, but gives some more or fewer")
+    return None if torch.equal(index.long(), groups) else order
 
 
 def _nibbles(data: torch.Tensor) -> torch.Tensor:

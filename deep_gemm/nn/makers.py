@@ -14,7 +14,6 @@ from .experts import GroupedExperts
 from .fp8_linear import FP8Linear
 from .gated_mlp import GatedMLP
 from .gates import Gated, packed_for
-from .master import to_local
 from .quant_linear import QuantLinear, quantized_weights, stored_weights
 from .recognise import BIASES, WEIGHTS, Mlp, stacks_of
 from .reduced import ReducedLinear
@@ -123,8 +122,8 @@ class Makers:
 
     def own_part(self, name: str, module: torch.nn.Linear, cut: Cut | None) -> tuple[torch.Tensor, torch.Tensor | None]:
         """Of a weight, which is quantised by itself: groups that share a scale are not cut."""
-        weight = to_local(module.weight.detach())
-        bias = None if module.bias is None else to_local(module.bias.detach())
+        weight = _whole(module.weight.detach())
+        bias = None if module.bias is None else _whole(module.bias.detach())
         if cut is None:
             return weight, bias
         unit = 1
@@ -136,6 +135,12 @@ class Makers:
         if cut.along == "K":
             return weight[:, begin:end].contiguous(), bias
         return weight[begin:end].contiguous(), None if bias is None else bias[begin:end].clone()
+
+
+def _whole(tensor: torch.Tensor) -> torch.Tensor:
+    """Of a DTensor, gathered."""
+    gather = getattr(tensor, "full_tensor", None)
+    return tensor if gather is None else gather()
 
 
 def stored_name(name: str, options: Mapping[str, Any]) -> str:

@@ -301,6 +301,36 @@ def test_a_group_of_one_process_and_processes_without_rows() -> None:
         torch.distributed.destroy_process_group()
 
 
+def test_parameters_that_are_spread_over_processes() -> None:
+    """DTensors, and FSDP2's: the same results, gradients and steps as of the layer by itself."""
+    from torch.distributed.device_mesh import init_device_mesh
+    from torch.distributed.fsdp import fully_shard
+    from torch.distributed.tensor import DTensor, Shard, distribute_tensor
+
+    torch.distributed.init_process_group("gloo", store=torch.distributed.HashStore(), rank=0, world_size=1)
+    try:
+        mesh = init_device_mesh("cpu", (1,))
+        plain, spread, fully = (nn.FP8Linear(128, 64) for _ in range(3))
+        for layer in (spread, fully):
+            layer.load_state_dict(plain.state_dict())
+        for name in ("weight", "bias"):
+            part = distribute_tensor(getattr(spread, name).detach(), mesh, [Shard(0)])
+            setattr(spread, name, torch.nn.Parameter(part))
+        fully_shard(fully, mesh=mesh)
+        x, results = random(16, 128), []
+        for layer in (plain, spread, fully):
+            optimizer, y = torch.optim.SGD(layer.parameters(), 0.5), layer(x)
+            y.square().sum().backward()
+            assert isinstance(layer.weight.grad, DTensor) == (layer is not plain)
+            optimizer.step()
+            results.append((y, layer(x)))
+        for y, after in results[1:]:
+            assert torch.equal(y, results[0][0])
+            assert torch.equal(after, results[0][1])
+    finally:
+        torch.distributed.destroy_process_group()
+
+
 def test_one_graph_and_recomputation() -> None:
     """torch.compile without a break, forwards and backwards; activation checkpointing."""
     layer = nn.GroupedExperts(3, 128, 128)

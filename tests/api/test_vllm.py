@@ -92,8 +92,9 @@ def product(x: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor) -> torch.
 @pytest.mark.parametrize("zero_points", [False, True])
 @pytest.mark.parametrize("group", [GROUP, -1])
 @pytest.mark.parametrize("form", ["gptq", "compressed-tensors"])  # where K lies; AWQ comes as GPTQ
+@pytest.mark.parametrize("act_order", [False, True])
 def test_weights_of_4_and_8_bits(
-    bits: int, zero_points: bool, group: int, form: str, monkeypatch: pytest.MonkeyPatch
+    bits: int, zero_points: bool, group: int, form: str, act_order: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     generator = torch.Generator().manual_seed(bits + group)
     groups = 1 if group == -1 else K // group
@@ -102,7 +103,10 @@ def test_weights_of_4_and_8_bits(
     scales = (torch.rand(N, groups, generator=generator) + 0.5).bfloat16()
     offset = torch.full((N, groups), 2 ** (bits - 1)) if zeros is None else zeros
     each = K // groups
-    weight = (stored - offset.repeat_interleave(each, 1)).double() * scales.double().repeat_interleave(each, 1)
+    g_idx = torch.arange(K) // each
+    if act_order:
+        g_idx = g_idx[torch.randperm(K, generator=generator)]
+    weight = (stored - offset[:, g_idx]).double() * scales.double()[:, g_idx]
 
     packed = words(stored, bits)  # [N, K / values a word]
     layer = layer_of(
@@ -125,8 +129,10 @@ def test_weights_of_4_and_8_bits(
         group_size=group,
         zero_points=zero_points,
         out_type=None,
+        has_g_idx=act_order,
     )
-    kernel = kernels(monkeypatch)["mp"](config, "w", "s", "z")
+    layer.register_parameter("g", parameter(g_idx.int()))
+    kernel = kernels(monkeypatch)["mp"](config, "w", "s", "z", "g")
     kernel.process_weights_after_loading(layer)
     assert layer.w.numel() == layer.s.numel() == 0
     x, bias = tokens_and_bias(torch.bfloat16)
@@ -135,8 +141,8 @@ def test_weights_of_4_and_8_bits(
     assert kernel.can_implement(refused) == (False, "group_size must be -1 or a multiple of 32, got 48")
     refused = SimpleNamespace(**{**vars(config), "weight_type": ScalarType(2, 2)})
     assert "weights must be uint4b8 or uint8b128" in kernel.can_implement(refused)[1]
-    refused = SimpleNamespace(**vars(config), has_g_idx=True)
-    assert kernel.can_implement(refused) == (False, "groups must be in the order of K, got has_g_idx=True")
+    refused = SimpleNamespace(**{**vars(config), "full_weight_shape": (2 * K, N), "has_g_idx": True})
+    assert "K in act order must not be cut" in kernel.can_implement(refused)[1]
 
 
 @pytest.mark.parametrize("target", TARGETS)

@@ -19,8 +19,16 @@ class PlatformEnum(Enum):
 
 
 class MPLinearKernel(ABC):
-    def __init__(self, c: Any, w_q_param_name: str, w_s_param_name: str, w_zp_param_name: str | None = None) -> None:
+    def __init__(
+        self,
+        c: Any,
+        w_q_param_name: str,
+        w_s_param_name: str,
+        w_zp_param_name: str | None = None,
+        w_gidx_param_name: str | None = None,
+    ) -> None:
         assert self.can_implement(c)[0]
+        self.w_gidx_name = w_gidx_param_name
         self.config, self.w_q_name, self.w_s_name, self.w_zp_name = c, w_q_param_name, w_s_param_name, w_zp_param_name
 
     @classmethod
