@@ -60,7 +60,7 @@ def activations(shape: tuple[int, ...], dtype: torch.dtype, generator: torch.Gen
     return torch.randn(shape, generator=generator).to(dtype)
 
 
-def weights(kind: Kind, shape: tuple[int, ...], generator: torch.Generator):
+def weights(kind: Kind, shape: tuple[int, ...], generator: torch.Generator, gate_up: str | None = None):
     """PackedWeights; and what they stand for by what `pack_weights` was told, not by what it packed."""
     *groups, n, k = shape
     size = kind.group
@@ -98,6 +98,7 @@ def weights(kind: Kind, shape: tuple[int, ...], generator: torch.Generator):
         activations="bf16",
         group_size=size,
         second_scales=second,
+        gate_up=gate_up,
     )
     assert packed.needs_zeros == (kind.zeros is not None)
     assert (packed.second_scales is not None) == (kind.scales != "fp32" and size is not None)

@@ -83,6 +83,10 @@ class Operands:
     adds_bias: bool
     groupings: tuple[str, ...]
 
+    def takes_gate(self, layout: str) -> bool:
+        """With gates and ups there among the rows of B."""
+        return True  # of packed weights: they were packed for it
+
     def hand(self, grouping: str, place: Place, experts: slice, device: torch.device) -> Handed:
         raise NotImplementedError
 
@@ -142,6 +146,13 @@ class Tensors(Operands):
                 more["b_sums" if grouping == "dense" else "w_sums"] = sums
         return Handed(self._function(call, grouping), a, b, more)
 
+    def takes_gate(self, layout: str) -> bool:
+        case, n = self.call.case, self.exact_b.shape[1]
+        if case.pair.mn_major == "refused" or case.output == "s32" or self.call.layout != "nt" or n % 16:
+            return False
+        blocks = case.scaling_b is not None and case.scaling_b.rows > 1
+        return not (blocks and layout == "halves" and n % 256)
+
     def _function(self, call: Call, grouping: str) -> Any:
         pair = call.case.pair
         if pair.b == "e4m3" and pair.a in ("bf16", "fp16"):  # a pair that each call packs
@@ -170,12 +181,22 @@ class Packed(Operands):
     groupings = tuple(NAMES)
     adds_bias = True
 
-    def __init__(self, r: random.Random, name: str, rows: int, n: int, k: int, experts: int, seed: torch.Generator):
+    def __init__(
+        self,
+        r: random.Random,
+        name: str,
+        rows: int,
+        n: int,
+        k: int,
+        experts: int,
+        seed: torch.Generator,
+        gate_up: str | None = None,
+    ):
         self.name, self.kind, self.output = name, packed_products.KINDS[name], r.choice(FLOATS)
         tokens = packed_products.Tokens(self.kind, (rows, k), seed)
         self.data, self.scales = tokens.data, tokens.scales
         self.exact_a, self.size_a = tokens.exact, tokens.exact.abs()
-        self.w, self.exact_b = packed_products.weights(self.kind, (experts, n, k), seed)
+        self.w, self.exact_b = packed_products.weights(self.kind, (experts, n, k), seed, gate_up)
         self.zeros = None
         if self.kind.activations != "fp8" and self.kind.scales != "k_groups":
             self.zeros = drawn_zeros(r, rows, seed)
@@ -208,11 +229,21 @@ class Wide(Operands):
     groupings = tuple(NAMES)
     adds_bias = True
 
-    def __init__(self, r: random.Random, name: str, rows: int, n: int, k: int, experts: int, seed: torch.Generator):
+    def __init__(
+        self,
+        r: random.Random,
+        name: str,
+        rows: int,
+        n: int,
+        k: int,
+        experts: int,
+        seed: torch.Generator,
+        gate_up: str | None = None,
+    ):
         self.name, self.kind, self.output = name, bf16_weight_inputs.KINDS[name], r.choice(FLOATS)
         self.data = bf16_weight_inputs.activations((rows, k), DTYPES[r.choice(["bf16", "fp16"])], seed)
         self.exact_a, self.size_a = self.data.double(), self.data.double().abs()
-        self.w, self.exact_b = bf16_weight_inputs.weights(self.kind, (experts, n, k), seed)
+        self.w, self.exact_b = bf16_weight_inputs.weights(self.kind, (experts, n, k), seed, gate_up)
 
     def hand(self, grouping: str, place: Place, experts: slice, device: torch.device) -> Handed:
         w = (self.w[0] if grouping == "dense" else self.w[experts]).to(device)

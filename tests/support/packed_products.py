@@ -114,7 +114,7 @@ def apart(packed: torch.Tensor) -> torch.Tensor:
     return wide[..., 3 : 3 + packed.shape[-1]].copy_(packed)
 
 
-def weights(kind: Kind, shape: tuple[int, ...], generator: torch.Generator):
+def weights(kind: Kind, shape: tuple[int, ...], generator: torch.Generator, gate_up: str | None = None):
     """PackedWeights; and what they stand for by what `pack_weights` was told, not by what it packed."""
     *groups, n, k = shape
     size = kind.group
@@ -151,6 +151,7 @@ def weights(kind: Kind, shape: tuple[int, ...], generator: torch.Generator):
             activations=kind.activations,
             group_size=size,
             second_scales=second,
+            gate_up=gate_up,
         )
     assert packed.needs_zeros == (kind.zeros is not None or kind.two_levels)
     decoded *= scales.double().repeat_interleave(size or k, -1)[..., :k]

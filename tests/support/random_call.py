@@ -10,6 +10,7 @@ import torch
 from batch_checks import check_batched
 from call_checks import SCHEDULES, check_dense, check_experts, described, settings
 from drawn_operands import NAMES, Operands, Tensors, Wide, described_call, drawn_case, drawn_pair, packed_names
+from drawn_steps import GATED_N, QUANTISED_N, Steps, drawn_gate, drawn_steps
 from matrix import FP4, drawn_call
 
 import deep_gemm
@@ -49,16 +50,16 @@ def drawn_settings(r: random.Random) -> dict[str, int]:
 
 
 def drawn_operands(
-    r: random.Random, arch: str, target: str, grouped: bool, rows: int, n: int, experts: int
+    r: random.Random, arch: str, target: str, grouped: bool, rows: int, n: int, experts: int, gate_up: str | None
 ) -> tuple[Operands, bool]:
-    """And whether FP32 scales must be multiplied as they are."""
+    """And whether FP32 scales must be multiplied as they are. gate_up: where weights are packed."""
     seed = torch.Generator().manual_seed(r.randrange(1 << 30))
     small = [k for k in K if rows * n * k <= MOST_PRODUCTS]
     kind, k = r.random(), r.choice(small)
     if kind < 0.35:
         make, name = r.choice(packed_names(target))
         k = r.choice([*small, *ANY_K]) if make is Wide else k
-        return make(r, name, rows, n, k, experts, seed), False
+        return make(r, name, rows, n, k, experts, seed, gate_up), False
     if kind < 0.45:
         call = drawn_pair(r, arch, seed)
     else:
@@ -82,21 +83,28 @@ def check_along_m(r: random.Random, arch: str, target: str, device: torch.device
     grouped, heads = r.random() < 0.65, None
     experts = r.choice(EXPERTS) if grouped else 1
     counts = [r.choice([*COUNTS, r.randint(0, 200)]) for _ in range(experts)] if grouped else [r.choice(ROWS)]
-    n = r.choice(N)
-    if not grouped and r.random() < 0.1:
+    gate = drawn_gate(r) if r.random() < 0.2 else None
+    n = r.choice(N) if gate is None else r.choice([*GATED_N, *QUANTISED_N])
+    if gate is None and not grouped and r.random() < 0.1:
         heads = r.choice(HEADS)
         n = (heads[0] + heads[2]) * r.choice([1, 3])
-    operands, fp32 = drawn_operands(r, arch, target, grouped, sum(counts), n, experts)
+    gate_up = None if gate is None else gate.layout
+    operands, fp32 = drawn_operands(r, arch, target, grouped, sum(counts), n, experts, gate_up)
+    if gate is not None and not operands.takes_gate(gate.layout):
+        gate = None
+    steps = drawn_steps(r, gate, operands.exact_b.shape[1] // 2, not isinstance(operands, Tensors))
+    if heads:
+        steps = Steps()
     if heads and not is_for_heads(operands):
         heads = None
     rows = list(torch.arange(sum(counts)).split(counts))
     rows_of_experts = drawn_alignment(r, arch)
     kind = f"heads {heads}" if heads else f"experts, alignment {rows_of_experts}" if grouped else "dense"
-    what = f"{operands}, N {n}, K {operands.exact_a.shape[1]}, rows {counts}, {kind}"
+    what = f"{operands}, N {n}, K {operands.exact_a.shape[1]}, rows {counts}, {kind}, {steps}"
     with described(what), settings(device, fp32_scales=int(fp32)), alignment(rows_of_experts):
         if grouped:
-            return check_experts(r, operands, rows, device) + f": {what}"
-        return check_dense(r, operands, heads, device) + f": {what}"
+            return check_experts(r, operands, rows, steps, device) + f": {what}"
+        return check_dense(r, operands, heads, steps, device) + f": {what}"
 
 
 def is_for_heads(operands: Operands) -> bool:
