@@ -61,11 +61,21 @@ def _pair(rows: int, k: int) -> tuple[torch.Tensor, torch.Tensor]:
     return placeholder(rows, k, dtype=_FP8), scales
 
 
+@dataclass(frozen=True)
+class Batch:
+    """A product for each head of a GPU, or for each group of heads: `[heads, d, r]` in `einsum`'s words."""
+
+    name: str
+    expr: str
+    heads: int
+    d: int
+    r: int
+
+
 def of_model(
-    weights: Sequence[ModelWeight], mla: tuple[int, int, int, int] | None, limits: Limits, training: bool
+    weights: Sequence[ModelWeight], batches: Sequence[Batch], limits: Limits, training: bool
 ) -> list[OtherCalls]:
-    """`mla`: heads of a GPU, the two extents of a head, and the rank that keys and values are compressed to."""
-    found = [_quantised(weights, limits, training), *_routed(weights, limits), *_absorbed(weights, mla, limits)]
+    found = [_quantised(weights, limits, training), *_routed(weights, limits), *_batched(weights, batches, limits)]
     if training:
         found += _gradients(weights, limits)
     return [each for each in found if each.parts]
@@ -191,21 +201,15 @@ def _routed(weights: Sequence[ModelWeight], limits: Limits) -> Iterator[OtherCal
     yield OtherCalls("routing", parts)
 
 
-def _absorbed(
-    weights: Sequence[ModelWeight], mla: tuple[int, int, int, int] | None, limits: Limits
-) -> Iterator[OtherCalls]:
-    """MLA's products for each head, with the weights that expand keys and values taken into queries and results."""
-    if mla is None:
-        return
-    heads, nope, v, rank = mla
+def _batched(weights: Sequence[ModelWeight], batches: Sequence[Batch], limits: Limits) -> Iterator[OtherCalls]:
     product = weights[0].calls.product
     if product not in ("fp8", "bf16"):
         return
     counts = weights[0].calls.row_counts(limits.max_m)
-    for name, expr, d in (("absorbed queries", "bhd,hdr->bhr", nope), ("expanded results", "bhr,hdr->bhd", v)):
-        make, with_plain_scales = _batch(product, expr, heads, d, rank, limits.max_m)
+    for batch in batches:
+        make, with_plain_scales = _batch(product, batch.expr, batch.heads, batch.d, batch.r, limits.max_m)
         parts = [Part(make, counts[first : first + 256]) for first in range(0, len(counts), 256)]
-        yield OtherCalls(name, [*parts, Part(with_plain_scales, limits.few)])
+        yield OtherCalls(batch.name, [*parts, Part(with_plain_scales, limits.few)])
 
 
 def _batch(

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from . import jit
-from ._model_calls import Limits, of_model
+from ._model_calls import Batch, Limits, of_model
 from ._numbers import integer
 from ._precompile import Calls, Part, output_for, parts_of, record_parts
 from ._recording import RecordedKernel, Recording
@@ -124,6 +124,14 @@ def _attention(fields: Fields, tensor_parallel: int) -> Iterator[tuple[str, int,
     """Name, N and K."""
     hidden = _need(fields, "hidden_size")
     heads = _divide("num_attention_heads", _need(fields, "num_attention_heads"), tensor_parallel)
+    if fields.get("o_lora_rank"):  # DeepSeek-V4: one head of keys and values, and results of heads by groups
+        queries, width = _need(fields, "q_lora_rank"), _need(fields, "head_dim")
+        groups, _, rank = _groups_of_heads(fields, tensor_parallel)
+        yield "q_a and kv", queries + width, hidden
+        yield "q_b", heads * width, queries
+        yield "o_b", hidden, groups * rank
+        yield from _indexer(fields, queries)
+        return
     if fields.get("kv_lora_rank"):
         kv_rank, rope = _need(fields, "kv_lora_rank"), _need(fields, "qk_rope_head_dim")
         nope, v = _need(fields, "qk_nope_head_dim"), _need(fields, "v_head_dim")
@@ -136,15 +144,19 @@ def _attention(fields: Fields, tensor_parallel: int) -> Iterator[tuple[str, int,
             yield "kv_a", kv_rank + rope, hidden
         yield "kv_b", heads * (nope + v), kv_rank
         yield "o", hidden, heads * v
-        if fields.get("index_n_heads"):
-            yield "indexer q", _need(fields, "index_n_heads") * _need(fields, "index_head_dim"), q_rank or hidden
-            yield "indexer k", _need(fields, "index_head_dim"), hidden
+        yield from _indexer(fields, q_rank or hidden)
         return
     width = fields.get("head_dim") or hidden // _need(fields, "num_attention_heads")
     of_kv = fields.get("num_key_value_heads") or _need(fields, "num_attention_heads")
     kv_heads = max(1, of_kv // tensor_parallel)  # more GPUs than heads: each has a copy
     yield "qkv", (heads + 2 * kv_heads) * width, hidden
     yield "o", hidden, heads * width
+
+
+def _indexer(fields: Fields, of_queries: int) -> Iterator[tuple[str, int, int]]:
+    if fields.get("index_n_heads"):
+        yield "indexer q", _need(fields, "index_n_heads") * _need(fields, "index_head_dim"), of_queries
+        yield "indexer k", _need(fields, "index_head_dim"), _need(fields, "hidden_size")
 
 
 def _mlp(name: str, hidden: int, inner: int) -> Iterator[tuple[str, int, int]]:
@@ -223,7 +235,7 @@ def kernels_of_model(
     each: list[list[Part]] = []
     for weight in weights:
         each.append(parts_of(weight.calls, weight.n, weight.k, limits.rows_of(weight), limits.target))
-    others = of_model(weights, _heads(read_config(config), tensor_parallel), limits, training)
+    others = of_model(weights, _batches(read_config(config), tensor_parallel), limits, training)
     each += [other.parts for other in others]
     flat = record_parts([part for parts in each for part in parts], limits.target, num_sms, progress=progress)
     found = iter(flat)
@@ -234,13 +246,27 @@ def kernels_of_model(
     return ModelKernels(list(zip(weights, kernels[: len(weights)], strict=True)), of_others)
 
 
-def _heads(fields: Fields, tensor_parallel: int) -> tuple[int, int, int, int] | None:
-    """Of MLA: heads of a GPU, extents of a head in queries and results, and the rank of keys and values."""
+def _batches(fields: Fields, tensor_parallel: int) -> list[Batch]:
+    """MLA's products for each head, with the weights that expand keys and values taken into queries and results; or of
+    heads' results by groups, each to a rank of its own."""
+    if fields.get("o_lora_rank"):
+        groups, width, rank = _groups_of_heads(fields, tensor_parallel)
+        return [Batch("grouped o_a", "bhr,hdr->bhd", groups, rank, width)]
     if not fields.get("kv_lora_rank"):
-        return None
+        return []
     heads = _divide("num_attention_heads", _need(fields, "num_attention_heads"), tensor_parallel)
     nope, v, rank = (_need(fields, name) for name in ("qk_nope_head_dim", "v_head_dim", "kv_lora_rank"))
-    return heads, nope, v, rank
+    return [
+        Batch("absorbed queries", "bhd,hdr->bhr", heads, nope, rank),
+        Batch("expanded results", "bhr,hdr->bhd", heads, v, rank),
+    ]
+
+
+def _groups_of_heads(fields: Fields, tensor_parallel: int) -> tuple[int, int, int]:
+    """Groups of a GPU, the width of a group's results, and the rank that it is brought to."""
+    groups, heads = _need(fields, "o_groups"), _need(fields, "num_attention_heads")
+    width = _divide("num_attention_heads", heads, groups) * _need(fields, "head_dim")
+    return _divide("o_groups", groups, tensor_parallel), width, _need(fields, "o_lora_rank")
 
 
 def indexer_kernels(config: str | Path | Fields, target: str) -> list[RecordedKernel]:

@@ -10,6 +10,7 @@ import torch
 
 from .. import routing
 from .._compiled import alignment_now
+from .._gates import ROWS
 from .._gemm import gemm
 from ..epilogue import RowScale, SwiGLU
 from ..weights import PackedWeights
@@ -174,7 +175,7 @@ class GroupedExperts(torch.nn.Module):
         )
         (first, both), (second, down) = parts
         packed = [
-            stored_weights(both, keys, activations, first, layout),
+            stored_weights(both, keys, activations, first, layout if layout in ROWS else None),
             stored_weights(down, keys, activations, second),
         ]
         return cls.from_weights(*packed, gate=gate, group=group, masked_up_to=masked_up_to, **biases)

@@ -62,7 +62,7 @@ def gated_rows(
             "as_trained wants the gate behind the first product, but these weights are packed for one within it "
             f"(gate_up={operand.gate_up!r}): pack them without gate_up"
         )
-    call = operand, gate_up.shape, gate, grouping, data.device, expected_rows
+    call = operand, gate_up.shape, gate, grouping, data.device, activations, expected_rows
     if not as_trained and activations == "fp8" and not permuted and _fuses(*call, quantised=True):
         q = data.new_empty((*shape, inner), dtype=torch.float8_e4m3fn)
         s = _scales_of(q)
@@ -84,18 +84,19 @@ def _fuses(
     gate: Gated,
     grouping: Grouping,
     device: torch.device,
+    activations: str,
     expected_rows: int,
     quantised: bool,
 ) -> bool:
     packed = isinstance(operand, PackedWeights)
     experts, n, k = shape if len(shape) == 3 else (0, *shape)
-    if quantised and (scale_form(device) != "fp32" or not quantising_pays(experts > 0, packed, expected_rows)):
+    kind = "masked" if isinstance(grouping, Masked) else "contiguous" if isinstance(grouping, Contiguous) else "dense"
+    if quantised and (scale_form(device) != "fp32" or not quantising_pays(kind, packed, expected_rows)):
         return False
     if packed:  # those packed so are multiplied no other way
         return operand.gate_up is not None and not (quantised and n % (2 * SCALE_COLUMNS))
-    if not fusing_pays(experts > 0, expected_rows):
+    if not fusing_pays(kind, activations, expected_rows):
         return False
-    kind = "masked" if isinstance(grouping, Masked) else "contiguous" if isinstance(grouping, Contiguous) else "dense"
     return gate_is_fused(target_of(device), kind, isinstance(operand, tuple), n, k, experts, gate.record, quantised)
 
 

@@ -21,28 +21,28 @@ from ..weights.gate_rows import SIDE
 from .numbers import Grouping, scale_form
 
 Gated = SwiGLU | GeGLU
+_QUANTISED = ("fp8", "int8")  # activations that a quantise kernel makes of gates and ups
 _BLOCK = 128  # columns of a quantised result, or rows and K of weights, that share a scale
 
 
-# Rows of an expert, or of a dense product, as docs/layers.md has measured them: from where the quantised output of a
-# gated product is faster than a quantise kernel behind it, and from where the gate is faster apart.
-_QUANTISE_DENSE_FROM, _QUANTISE_PACKED_EXPERTS_FROM, _GATE_APART_FROM = 512, 64, 2048
+# As docs/layers.md has measured: rows of an expert from which packed weights quantise faster within the product than
+# behind it, and from which a gate and quantising are faster as one kernel behind the product.
+_QUANTISE_PACKED_FROM, _GATE_APART_FROM = 64, 512
 
 
-def quantising_pays(experts: bool, packed: bool, rows: int) -> bool:
-    if not experts:
-        return rows >= _QUANTISE_DENSE_FROM
-    return not packed or rows >= _QUANTISE_PACKED_EXPERTS_FROM
+def quantising_pays(kind: str, packed: bool, rows: int) -> bool:
+    """Within a product with a gate; else a quantise kernel reads its result."""
+    return kind == "masked" and (not packed or rows >= _QUANTISE_PACKED_FROM)
 
 
-def fusing_pays(experts: bool, rows: int) -> bool:
-    """Of weights that are multiplied either way."""
-    return not experts or rows < _GATE_APART_FROM
+def fusing_pays(kind: str, activations: str, rows: int) -> bool:
+    """A gate within the product, of weights that are multiplied either way."""
+    return kind != "contiguous" or activations not in _QUANTISED or rows < _GATE_APART_FROM
 
 
 def packed_for(gate: Gated, n: int) -> str | None:
     """`gate_up` of weights to be packed: with the gate within the product, where their rows can lie so."""
-    return gate.layout if n % (2 * SIDE) == 0 else None
+    return gate.layout if gate.layout in ROWS and n % (2 * SIDE) == 0 else None
 
 
 @constant_when_compiled
@@ -97,7 +97,7 @@ def _is_recorded(target: str, kind: str, fp8: bool, n: int, k: int, groups: int,
 def gated_tokens(both: torch.Tensor, gate: Gated, activations: str, grouping: Grouping) -> Any | None:
     """`[.., 2 K]` gated and quantised in one pass; None where no quantise kernel does that."""
     kind, rows = KINDS[gate.record[0]], gate.record[1]
-    if kind == "geglu_erf" or rows == EIGHTS or activations not in ("fp8", "int8"):
+    if kind == "geglu_erf" or rows == EIGHTS or activations not in _QUANTISED:
         return None
     how: dict[str, Any] = {"layout": ROWS[rows], "grouping": grouping}
     if kind == "swiglu":

@@ -48,6 +48,21 @@ MODELS: dict[str, tuple[dict[str, Any], tuple[int, int], dict[str, tuple[int, in
             "experts' gate and up": (4096, 7168, "fp8", 32),
         },
     ),
+    "heads' results by groups, as DeepSeek-V4 has them": (
+        {
+            **{name: value for name, value in DEEPSEEK.items() if name not in MLA},
+            "head_dim": 512,
+            "q_lora_rank": 1536,
+            "o_lora_rank": 1024,
+            "o_groups": 16,
+        },
+        (2, 1),
+        {
+            "q_a and kv": (2048, 7168, "fp8", 1),
+            "q_b": (32768, 1536, "fp8", 1),
+            "o_b": (7168, 8192, "fp8", 1),
+        },
+    ),
     "Kimi-K2": (
         {**DEEPSEEK, "num_attention_heads": 64, "n_routed_experts": 384, "first_k_dense_replace": 1},
         (8, 1),
@@ -246,6 +261,20 @@ def test_batches_and_logits_of_mla_are_among_the_kernels() -> None:
             deep_gemm.fp8_mqa_logits(q, (keys, scales), of_heads, ends, ends)
     assert len(recording.kernels) >= 3
     assert {*recording.kernels} <= {*found.kernels}
+
+
+def test_batches_of_heads_by_groups_are_among_the_kernels() -> None:
+    config = {**SMALL, "head_dim": 64, "q_lora_rank": 128, "o_lora_rank": 256, "o_groups": 4}
+    found = kernels_of_model(config, weights_of_model(config), Limits(64, 8, "sm_90a"), 132)
+    blank = jit.placeholder
+    with jit.record("sm_90a") as recording:
+        for m in (1, 64, *random.sample(range(2, 64), 2)):
+            a = blank(m, 4, 128, dtype=torch.float8_e4m3fn), blank(m, 4, 1, dtype=torch.float32)
+            b = blank(4, 256, 128, dtype=torch.float8_e4m3fn), blank(4, 2, 1, dtype=torch.float32)
+            deep_gemm.fp8_einsum("bhr,hdr->bhd", a, b, blank(m, 4, 256, dtype=torch.bfloat16))
+    assert {*recording.kernels} <= {*found.kernels}
+    with pytest.raises(ValueError, match=r"o_groups=4 must be divisible by the number of GPUs .*, got 8"):
+        weights_of_model(config, tensor_parallel=8)
 
 
 def test_the_command_lists_weights_and_kernels(tmp_path, cache) -> None:
