@@ -12,7 +12,7 @@ from ..epilogue import Chain
 from ..weights import PackedWeights
 from .gates import Gated, fusing_pays, gate_is_fused, gated_in_torch, gated_tokens, quantising_pays
 from .master import MasterWeights
-from .numbers import Grouping, fp8_rows, joined, scale_form, target_of
+from .numbers import Grouping, fp8_rows, is_batch_invariant, joined, scale_form, target_of
 from .stored import StoredWeights
 
 Part = MasterWeights | StoredWeights
@@ -91,11 +91,12 @@ def _fuses(
     packed = isinstance(operand, PackedWeights)
     experts, n, k = shape if len(shape) == 3 else (0, *shape)
     kind = "masked" if isinstance(grouping, Masked) else "contiguous" if isinstance(grouping, Contiguous) else "dense"
-    if quantised and (scale_form(device) != "fp32" or not quantising_pays(kind, packed, expected_rows)):
+    invariant = is_batch_invariant(device)
+    if quantised and (scale_form(device) != "fp32" or not quantising_pays(kind, packed, expected_rows, invariant)):
         return False
     if packed:  # those packed so are multiplied no other way
         return operand.gate_up is not None and not (quantised and n % (2 * SCALE_COLUMNS))
-    if not fusing_pays(kind, activations, expected_rows):
+    if not fusing_pays(kind, activations, expected_rows, invariant):
         return False
     return gate_is_fused(target_of(device), kind, isinstance(operand, tuple), n, k, experts, gate.record, quantised)
 

@@ -30,14 +30,19 @@ _BLOCK = 128  # columns of a quantised result, or rows and K of weights, that sh
 _QUANTISE_PACKED_FROM, _GATE_APART_FROM = 64, 512
 
 
-def quantising_pays(kind: str, packed: bool, rows: int) -> bool:
-    """Within a product with a gate; else a quantise kernel reads its result."""
+def quantising_pays(kind: str, packed: bool, rows: int, invariant: bool) -> bool:
+    """Within a product with a gate; else a quantise kernel reads its result, which was rounded first.
+
+    invariant: in equal steps whatever the number of rows, and however they lie.
+    """
+    if invariant:
+        return not packed
     return kind == "masked" and (not packed or rows >= _QUANTISE_PACKED_FROM)
 
 
-def fusing_pays(kind: str, activations: str, rows: int) -> bool:
+def fusing_pays(kind: str, activations: str, rows: int, invariant: bool) -> bool:
     """A gate within the product, of weights that are multiplied either way."""
-    return kind != "contiguous" or activations not in _QUANTISED or rows < _GATE_APART_FROM
+    return invariant or kind != "contiguous" or activations not in _QUANTISED or rows < _GATE_APART_FROM
 
 
 def packed_for(gate: Gated, n: int) -> str | None:

@@ -10,7 +10,7 @@ from .. import quantize
 from .._compiled import constant_when_compiled
 from .._gemm import Contiguous, Masked
 from .._targets import BLACKWELL_TARGETS
-from ..settings import get_fp32_scales, get_target
+from ..settings import get_batch_invariant, get_fp32_scales, get_target
 
 Scaled = tuple[torch.Tensor, torch.Tensor]
 Grouping = Contiguous | Masked | None
@@ -26,6 +26,12 @@ def target_of(device: torch.device) -> str:
 def scale_form(device: torch.device) -> str:
     """Of FP8 operands: Blackwell multiplies powers of two, unless `set_fp32_scales` says otherwise."""
     return "ue8m0" if get_target(device) in BLACKWELL_TARGETS and not get_fp32_scales(device) else "fp32"
+
+
+@constant_when_compiled
+def is_batch_invariant(device: torch.device) -> bool:
+    """Whether a row's bits must not depend on how many others there are."""
+    return get_batch_invariant(device)
 
 
 def fp8_rows(x: torch.Tensor, grouping: Grouping = None) -> Scaled:
