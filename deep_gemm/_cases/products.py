@@ -11,13 +11,15 @@ import torch
 
 from .._precompile import PACKED, PRODUCTS, Calls
 from ..settings import get_mk_alignment_for_contiguous_layout
-from ..utils.math import align, ceil_div
+from ..utils.math import align, ceil_div, transpose_packed_fp4
 from .case import Case, Wanted, byte_count, worst
 from .operands import Operand, of_weights, tokens
 
 _NAME = re.compile(r"(m_grouped_)?([a-z0-9_]+?)_gemm_(nt|nn|tn|tt)(?:_(contiguous|masked))?")
 _OLD_MASKED = re.compile(r"(fp8|bf16)_m_grouped_gemm_nt_masked")
+_TOKENS_K = 128  # that shares a scale of FP8 tokens
 _BASELINE = "cublaslt"  # of torch, with BF16 operands
+_PAIRS = "fp8_fp4"  # whose weights may also be pairs of codes and scales, and lie the other way round
 
 
 @dataclass(frozen=True)
@@ -38,7 +40,7 @@ def form_of(name: str) -> Form | None:
     found = _NAME.fullmatch(name)
     if found is None or found[2] not in (*PRODUCTS, _BASELINE) or bool(found[1]) != bool(found[4]):
         return None
-    if found[2] in PACKED and found[3] != "nt":  # of pairs of FP4 weights only
+    if found[2] in PACKED and found[3] != "nt" and found[2] != _PAIRS:
         return None
     return Form(found[2], found[3], found[4] or "dense")
 
@@ -54,6 +56,10 @@ def _turned(operand: Any) -> Any:
     if isinstance(operand, torch.Tensor):
         return operand.transpose(-1, -2).contiguous()
     data, scales = operand
+    if data.dtype == torch.int8:  # two codes of FP4 a byte: 8-bit integers have no layout but nt
+        matrices = [transpose_packed_fp4(each) for each in data.view(-1, *data.shape[-2:])]
+        turned = torch.stack(matrices) if data.dim() == 3 else matrices[0]
+        return turned, scales.transpose(-1, -2)
     return data.transpose(-1, -2).contiguous(), scales.transpose(-1, -2)
 
 
@@ -93,7 +99,7 @@ def make(
     if grouping == "dense":
         return _dense(function, name, product, shape, wanted, layout)
     experts, m, n, k = shape
-    b = of_weights(product, (experts, n, k), wanted)
+    b = of_weights(_kind_of_weights(product, layout), (experts, n, k), wanted)
     return _experts(function, name, product, grouping, (experts, m, n, k), b, wanted, layout)
 
 
@@ -101,7 +107,13 @@ def _out_dtype(product: str) -> torch.dtype:
     return torch.float16 if product == "fp16" else torch.bfloat16
 
 
-def _recipe(product: str) -> dict[str, Any]:
+def _kind_of_weights(product: str, layout: str) -> str:
+    return "fp4" if product == _PAIRS and layout != "nt" else product
+
+
+def _recipe(product: str, layout: str) -> dict[str, Any]:
+    if _kind_of_weights(product, layout) != product:
+        return {"recipe_a": (1, _TOKENS_K), "recipe_b": (1, 32)}
     return {"recipe": (1, 1, 32)} if product == "fp4" else {}
 
 
@@ -109,12 +121,13 @@ def _dense(
     function: Callable[..., Any], name: str, product: str, shape: tuple[int, ...], wanted: Wanted, layout: str
 ) -> Case:
     m, n, k = shape
-    a, b = tokens(product.partition("_")[0], (m, k), wanted), of_weights(product, (n, k), wanted)
+    a = tokens(product.partition("_")[0], (m, k), wanted)
+    b = of_weights(_kind_of_weights(product, layout), (n, k), wanted)
     d = torch.full((m, n), float("nan"), dtype=_out_dtype(product), device=wanted.device)
     given_a = _turned(a.argument) if layout[0] == "t" else a.argument
     given_b = _turned(b.argument) if layout[1] == "n" else b.argument
     torch_call, torch_is = _of_torch(product, given_a, given_b, a, b, layout, d)
-    how = _recipe(product)
+    how = _recipe(product, layout)
     return Case(
         name,
         shape,
@@ -177,7 +190,7 @@ def _experts(
         place = torch.arange(experts * room, device=wanted.device) % room
         of_groups = (torch.where(place < m, numbers.repeat_interleave(room), -1).to(torch.int32),)
     given_b = _turned(b.argument) if layout[1] == "n" else b.argument
-    how |= _recipe(product)
+    how |= _recipe(product, layout)
 
     def check() -> float:
         found = []

@@ -9,6 +9,7 @@ import torch
 import deep_gemm
 
 from .. import batched, hyperconnections
+from ..utils.math import cast_back_from_fp4, per_token_cast_to_fp4
 from .case import Case, Wanted, byte_count, worst
 from .operands import fp8_blocks, spread
 from .products import _calc_diff
@@ -31,6 +32,15 @@ def k_groups(name: str, shape: tuple[int, ...], wanted: Wanted) -> Case:
         a, b = (wanted.normal(groups * k, extent).bfloat16() for extent in (m, n))
         values = [x.double().view(groups, k, -1).transpose(1, 2) for x in (a, b)]
         arguments: tuple[Any, ...] = a, b
+    elif kind == "fp4":
+        codes = [
+            [per_token_cast_to_fp4(wanted.normal(extent, k), True, 32) for _ in range(groups)] for extent in (m, n)
+        ]
+        values = [torch.stack([cast_back_from_fp4(*each, 32).double() for each in side]) for side in codes]
+        arguments = tuple(
+            (torch.cat([q.flatten() for q, _ in side]), torch.cat([s.T for _, s in side]).contiguous())
+            for side in codes
+        )
     else:
         made = [
             [fp8_blocks(wanted.normal(extent, k), (1, _BLOCK), wanted.blackwell) for _ in range(groups)]
@@ -42,7 +52,7 @@ def k_groups(name: str, shape: tuple[int, ...], wanted: Wanted) -> Case:
     return Case(
         name,
         shape,
-        lambda: function(*arguments, d, ks, sizes),
+        lambda: function(*arguments, d, ks, sizes, **({"recipe": (1, 1, 32)} if kind == "fp4" else {})),
         lambda: worst(_calc_diff(d[g], values[0][g] @ values[1][g].T) for g in range(groups)),
         flops=2 * groups * m * n * k,
         bytes=byte_count(*arguments, d),

@@ -17,7 +17,7 @@ Build = Callable[[str, tuple[int, ...], Wanted], Case]
 
 def _table() -> dict[str, Build]:
     made: dict[str, Build] = {name: products.of_name for name in dir(deep_gemm) if products.form_of(name) is not None}
-    k_grouped = ("fp8_gemm_nt", "fp8_gemm_tn", "bf16_gemm_tn")
+    k_grouped = ("fp8_gemm_nt", "fp8_gemm_tn", "bf16_gemm_tn", "fp4_gemm_nt")
     made |= {f"k_grouped_{name}_contiguous": sums.k_groups for name in k_grouped}
     made |= dict.fromkeys(("einsum", "fp8_einsum"), sums.einsum)
     made["tf32_hc_prenorm_gemm"] = sums.prenorm
