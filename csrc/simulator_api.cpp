@@ -1,6 +1,8 @@
 // What deep_gemm/simulator.py calls: options of the CPU device, its reports, and runs of any PTX text. Bindings only.
 
 #include <cstring>
+#include <memory>
+#include <utility>
 
 #include "api/call/generation.hpp"
 #include "device/simulator/simulator_device.hpp"
@@ -54,17 +56,31 @@ void shape_of(const Integers& given, uint32_t* shape) {
     for (size_t i = 0; i < given.size(); ++i) shape[i] = static_cast<uint32_t>(given[i]);
 }
 
+std::vector<Extent> extents_of(const std::vector<TensorView>& tensors, const Integers& writable) {
+    require(tensors.size() == writable.size(), "each tensor needs a word on whether it may be written");
+    std::vector<Extent> extents;
+    for (size_t i = 0; i < tensors.size(); ++i)
+        extents.push_back({tensors[i].data(), tensors[i].contiguous_bytes(), "tensor", writable[i] != 0});
+    return extents;
+}
+
+simulator::Options options_of(const std::string& schedule, int64_t seed, const std::string& hazards,
+                              const std::string& rules, int64_t threads) {
+    simulator::Options options;
+    options.schedule = simulator::parse_schedule(schedule);
+    options.seed = static_cast<uint64_t>(seed);
+    options.hazards = simulator::parse_hazard_mode(hazards);
+    options.rules = simulator::parse_rules(rules);
+    options.threads = static_cast<int>(threads);
+    return options;
+}
+
 /// Run PTX text. `tensors` are the memory that it may touch, of which those with `writable` true it may write.
 std::string simulator_run(const std::string& ptx, const std::string& entry, const Integers& grid, const Integers& block,
                           const Integers& cluster, int64_t smem_bytes, const Bytes& params,
                           const std::vector<TensorView>& tensors, const Integers& writable, const std::string& schedule,
                           int64_t seed, const std::string& hazards, const std::string& rules, int64_t threads) {
-    require(tensors.size() == writable.size(), "each tensor needs a word on whether it may be written");
-    std::vector<Extent> extents;
-    for (size_t i = 0; i < tensors.size(); ++i) {
-        const auto& tensor = tensors[i];
-        extents.push_back({tensor.data(), tensor.contiguous_bytes(), "tensor", writable[i] != 0});
-    }
+    const std::vector<Extent> extents = extents_of(tensors, writable);
     simulator::Launch launch;
     launch.entry = entry.empty() ? nullptr : entry.c_str();
     shape_of(grid, launch.grid);
@@ -74,14 +90,53 @@ std::string simulator_run(const std::string& ptx, const std::string& entry, cons
     launch.params = params.content.data();
     launch.params_bytes = params.content.size();
     launch.extents = extents;
-    simulator::Options options;
-    options.schedule = simulator::parse_schedule(schedule);
-    options.seed = static_cast<uint64_t>(seed);
-    options.hazards = simulator::parse_hazard_mode(hazards);
-    options.rules = simulator::parse_rules(rules);
-    options.threads = static_cast<int>(threads);
     const auto module = simulator::load(ptx);
-    return simulator::to_json(simulator::run(*module, launch, options));
+    return simulator::to_json(simulator::run(*module, launch, options_of(schedule, seed, hazards, rules, threads)));
+}
+
+/// What devices that run together are given, one after the other, by the thread that then runs them.
+struct Added {
+    std::string entry, params;
+    std::vector<Extent> extents;
+    simulator::DeviceLaunch launch;
+};
+thread_local std::vector<std::unique_ptr<Added>> added;
+
+void simulator_add_device(const std::string& ptx, const std::string& entry, const Integers& grid, const Integers& block,
+                          const Integers& cluster, int64_t smem_bytes, const Bytes& params,
+                          const std::vector<TensorView>& tensors, const Integers& writable) {
+    auto one = std::make_unique<Added>();
+    one->entry = entry, one->params = params.content, one->extents = extents_of(tensors, writable);
+    one->launch.module = simulator::load(ptx);
+    simulator::Launch& launch = one->launch.launch;
+    launch.entry = one->entry.empty() ? nullptr : one->entry.c_str();
+    shape_of(grid, launch.grid);
+    shape_of(block, launch.block);
+    shape_of(cluster, launch.cluster);
+    launch.smem_bytes = static_cast<uint32_t>(smem_bytes);
+    launch.params = one->params.data(), launch.params_bytes = one->params.size();
+    launch.extents = one->extents;
+    added.push_back(std::move(one));
+}
+
+void simulator_forget_devices() { added.clear(); }
+
+/// A JSON list: the reports of the devices that were added.
+std::string simulator_run_devices(const std::vector<TensorView>& shared, const std::string& schedule, int64_t seed,
+                                  const std::string& hazards, const std::string& rules) {
+    const auto devices = std::exchange(added, {});
+    std::vector<simulator::DeviceLaunch> launches;
+    for (const auto& one : devices) launches.push_back(one->launch);
+    const std::vector<Extent> extents = extents_of(shared, Integers(shared.size(), 1));
+    const simulator::Options options = options_of(schedule, seed, hazards, rules, 1);
+    const auto reports = simulator::collect_devices(launches, extents, options);
+    std::string text = "[";
+    for (size_t i = 0; i < reports.size(); ++i) {
+        if (options.hazards == simulator::HazardMode::error)
+            simulator::raise_first(reports[i], devices[i]->entry.c_str());
+        text += concat(i > 0 ? ", " : "", simulator::to_json(reports[i]));
+    }
+    return text + "]";
 }
 
 /// The 128 bytes of a tensor map; `strides_bytes` of dimensions 1 and up.
@@ -112,4 +167,7 @@ DEEP_GEMM_EXPORT(set_simulator_options, deep_gemm::set_simulator_options);
 DEEP_GEMM_EXPORT(simulator_reports, deep_gemm::simulator_reports);
 DEEP_GEMM_EXPORT(clear_simulator_reports, deep_gemm::clear_simulator_reports);
 DEEP_GEMM_EXPORT(simulator_run, deep_gemm::simulator_run);
+DEEP_GEMM_EXPORT(simulator_add_device, deep_gemm::simulator_add_device);
+DEEP_GEMM_EXPORT(simulator_forget_devices, deep_gemm::simulator_forget_devices);
+DEEP_GEMM_EXPORT(simulator_run_devices, deep_gemm::simulator_run_devices);
 DEEP_GEMM_EXPORT(simulator_tensor_map, deep_gemm::simulator_tensor_map);

@@ -596,6 +596,26 @@ def simulator_run(
 ) -> str:
     """Run PTX text and return the report as JSON."""
 
+def simulator_add_device(
+    ptx: str,
+    entry: str,
+    grid: Sequence[int],
+    block: Sequence[int],
+    cluster: Sequence[int],
+    smem_bytes: int,
+    params: bytes,
+    tensors: Sequence[Tensor],
+    writable: Sequence[int],
+    /,
+) -> None:
+    """What the next of several devices runs, which this thread then starts together."""
+
+def simulator_forget_devices() -> None:
+    """Those that were added and did not run."""
+
+def simulator_run_devices(shared: Sequence[Tensor], schedule: str, seed: int, hazards: str, rules: str, /) -> str:
+    """Run the devices that were added, and return a JSON list of their reports."""
+
 def simulator_tensor_map(
     address: int, type: int, sizes: Sequence[int], strides_bytes: Sequence[int], box: Sequence[int], swizzle: int, /
 ) -> bytes:

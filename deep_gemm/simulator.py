@@ -164,6 +164,71 @@ def run(
     return _to_report(entry, json.loads(text))
 
 
+@dataclasses.dataclass(frozen=True)
+class DeviceLaunch:
+    """What one of several devices runs: see `run`, whose arguments these are."""
+
+    ptx: str
+    entry: str = ""
+    grid: Sequence[int] = (1,)
+    block: Sequence[int] = (32,)
+    cluster: Sequence[int] = (1,)
+    smem_bytes: int = 0
+    params: bytes = b""
+    tensors: Sequence[torch.Tensor] = ()
+    inputs: Sequence[torch.Tensor] = ()
+
+
+def run_devices(
+    launches: Sequence[DeviceLaunch],
+    *,
+    shared: Sequence[torch.Tensor],
+    schedule: str = "eager",
+    seed: int = 0,
+    hazards: str = "error",
+    rules: str = "manual",
+) -> list[Report]:
+    """Run a kernel on each of several devices at the same time, which share memory as GPUs do over NVLink.
+
+        arena = [torch.zeros(64, dtype=torch.int32) for _ in range(2)]  # a part for each device: all reach all
+        params = struct.pack("QQ", *(part.data_ptr() for part in arena))
+        simulator.run_devices([DeviceLaunch(send, params=params), DeviceLaunch(receive, params=params)], shared=arena)
+
+    Shared memory follows the PTX memory model: a write reaches others late, and two of them in either order, unless
+    acquire and release patterns or fences, of scopes that include both threads, forbid it; hazards are what nothing
+    orders ("race"), and strong operations whose scopes are too narrow ("scope"). docs/simulator.md has more.
+
+    Args:
+        launches: of each device one; all of their blocks are there from the beginning.
+        shared: memory that all devices may read and write, by loads, stores, `atom` and `red` (copies of it are
+            refused). Pointers are `tensor.data_ptr()`.
+        schedule: "eager": reads see the latest write; "lazy": for some reads the oldest that is allowed; "random": any
+            that is allowed, and devices take turns at random.
+        seed, hazards, rules: as of `run`.
+
+    Returns:
+        A report for each device.
+    """
+    C.simulator_forget_devices()
+    try:
+        for launch in launches:
+            C.simulator_add_device(
+                launch.ptx,
+                launch.entry,
+                list(launch.grid),
+                list(launch.block),
+                list(launch.cluster),
+                launch.smem_bytes,
+                launch.params,
+                [*launch.tensors, *launch.inputs],
+                [1] * len(launch.tensors) + [0] * len(launch.inputs),
+            )
+        text = C.simulator_run_devices(list(shared), schedule, seed, hazards, rules)
+    finally:
+        C.simulator_forget_devices()
+    return [_to_report(launch.entry, parsed) for launch, parsed in zip(launches, json.loads(text), strict=True)]
+
+
 _MAP_TYPES = {
     torch.uint8: 0,
     torch.int8: 0,

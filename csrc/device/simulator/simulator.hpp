@@ -88,6 +88,17 @@ Report run(const Module& module, const Launch& launch, const Options& options);
 /// Throw the first hazard, if there is one.
 void raise_first(const Report& report, const char* kernel);
 
+/// What one of several devices runs. `extents` are its own memory.
+struct DeviceLaunch {
+    std::shared_ptr<const Module> module;
+    Launch launch;
+};
+
+/// Run a kernel on each of several devices at the same time, which also have `shared`; a report for each.
+/// `options.threads` is of no use: clusters take turns. Nothing is thrown for a hazard.
+std::vector<Report> collect_devices(std::span<const DeviceLaunch> launches, std::span<const Extent> shared,
+                                    const Options& options);
+
 /// Validate by the driver's rules and encode into a form that only this simulator reads.
 EncodedTensorMap encode(const TensorMapSpec& spec);
 

@@ -134,7 +134,8 @@ void record(Cluster& cluster, const char* kind, const std::string& message, cons
     LaunchState& launch = *cluster.launch;
     // One report for each kind and place: a broken loop would repeat itself for ever.
     const std::string key = concat(kind, in ? in->line : 0, earlier_access(message));
-    std::string text = concat(kind, ": ", message);
+    std::string text =
+        launch.devices ? concat(kind, ": on device ", launch.device, ": ", message) : concat(kind, ": ", message);
     if (in) text += concat("\n    at ", cluster.module->location(*in));
     if (warp)
         text += concat("\n    by ", describe_warp(*warp),

@@ -35,6 +35,7 @@ void add_own_doings(const Warp& warp, uint32_t lanes, Clock& clock) {
     for (uint32_t left = lanes; left; left &= left - 1) {
         const unsigned lane = unsigned(std::countr_zero(left));
         clock.set(Agent(warp.agent + lane), warp.tick);
+        if (warp.cluster->launch->devices) clock.set_far(warp.far_agent + lane, warp.tick);
         if (warp.fenced[lane]) clock.set_fenced(Agent(warp.agent + lane), warp.fenced[lane]);
         if (!copies || !copies->waited[lane]) continue;
         clock.set(Agent(copies->agent + lane), copies->waited[lane]);

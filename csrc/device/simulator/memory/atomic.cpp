@@ -2,6 +2,7 @@
 #include <cmath>
 
 #include "../core/execute.hpp"
+#include "arena.hpp"
 #include "memory.hpp"
 
 namespace deep_gemm::simulator {
@@ -121,12 +122,17 @@ Step atomic(Warp& w, const Instruction& in, uint32_t lanes) {
     const auto op = Op(in.flags >> 12 & 15);
     const bool acquires = in.flags >> 16 & 1, releases = in.flags >> 17 & 1;
     const unsigned bytes = type_bytes(type);
-    if (releases) release(w, lanes, w.cluster->sync_clock);
+    const Order order{true, bool(acquires), bool(releases), Scope(in.flags >> 18 & 3)};
+    if (releases) release_near(w, lanes);
+    uint32_t own_lanes = lanes;
     const auto& values = in.extra->b;
     for (uint32_t left = lanes; left; left &= left - 1) {
         const unsigned lane = std::countr_zero(left);
         const uint64_t address = read_any(w, in.a, lane) + uint64_t(in.displacement);
         const Place place = resolve(w, space, address, bytes * unsigned(values.size()), true, lane);
+        Arena* const arena =
+            place.data && !place.cta ? arena_at(*w.cluster, reinterpret_cast<uint64_t>(place.data)) : nullptr;
+        if (arena) own_lanes &= ~(1u << lane);
         for (size_t e = 0; e < values.size(); ++e) {
             uint64_t old = ~uint64_t(0);
             if (place.data) {
@@ -141,13 +147,21 @@ Step atomic(Warp& w, const Instruction& in, uint32_t lanes) {
                                hex(address),
                            &w);
                 }
+                if (arena)
+                    arena->before_atomic(w, lane, reinterpret_cast<uint64_t>(place.data + e * bytes), bytes, order);
                 old = update(place.data + e * bytes, type, op, read_any(w, values[e], lane),
                              in.c.present ? read_any(w, in.c, lane) : 0);
+                if (arena)
+                    arena->after_atomic(w, lane, reinterpret_cast<uint64_t>(place.data + e * bytes), bytes, order);
             }
             if (in.extra->d.size() > e) write_any(w, in.extra->d[e], lane, old);
         }
     }
     if (acquires) learn(w, lanes, w.cluster->sync_clock);
+    if (own_lanes && w.cluster->launch->devices) {
+        if (acquires) learn(w, own_lanes, w.cluster->far_clock);
+        if (releases) release_far(w, own_lanes);
+    }
     if (releases) tick(w);
     ++w.cluster->progress;
     return Step::next;
@@ -157,7 +171,7 @@ void decode_atomic(Decoder& decoder) {
     const bool is_atom = decoder.mnemonic() == "atom";
     const bool async = !is_atom && decoder.mod("async");  // nothing tells when it is done: at once is as good
     const auto order = decoder.one_of({"acq_rel", "acquire", "release", "relaxed"});
-    decoder.one_of({"cta", "cluster", "gpu", "sys"});
+    const Scope scope = take_scope(decoder, Scope::gpu);
     const auto space_name = decoder.one_of({"global", "shared::cta", "shared::cluster", "shared"});
     if (async && space_name != "global") decoder.error("red.async without an mbarrier is for .global");
     const Space space = space_name == "global"            ? Space::global
@@ -183,7 +197,7 @@ void decode_atomic(Decoder& decoder) {
     Instruction& out = decoder.out;
     out.flags = uint32_t(space) | uint32_t(type) << 4 | uint32_t(op) << 12 |
                 uint32_t(order == "acq_rel" || order == "acquire") << 16 |
-                uint32_t(order == "acq_rel" || order == "release") << 17;
+                uint32_t(order == "acq_rel" || order == "release") << 17 | uint32_t(scope) << 18;
     size_t next = 0;
     Extra& extra = decoder.extra();
     if (is_atom) {

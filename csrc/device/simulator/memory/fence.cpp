@@ -1,5 +1,6 @@
 // fence, membar: what each kind makes visible to whom.
 #include "../core/execute.hpp"
+#include "arena.hpp"
 #include "memory.hpp"
 
 namespace deep_gemm::simulator {
@@ -7,7 +8,8 @@ namespace deep_gemm::simulator {
 namespace {
 
 // Flags: what a fence orders.
-enum : uint32_t { kProxyAsync = 1, kInits = 2, kMemory = 4 };
+enum : uint32_t { kProxyAsync = 1, kInits = 2, kMemory = 4, kSequential = 8 };
+constexpr int kScopeShift = 4;
 Step fence(Warp& w, const Instruction& in, uint32_t lanes) {
     if (in.flags & kProxyAsync) fence_for_async(w, lanes);
     if (in.flags & (kProxyAsync | kInits))
@@ -20,7 +22,9 @@ Step fence(Warp& w, const Instruction& in, uint32_t lanes) {
     }
     if (in.flags & kMemory) {
         learn(w, lanes, w.cluster->sync_clock);
-        release(w, lanes, w.cluster->sync_clock);
+        release_near(w, lanes);
+        if (Devices* devices = w.cluster->launch->devices)
+            devices->arena->fence(w, lanes, Scope(in.flags >> kScopeShift & 3), in.flags & kSequential);
         tick(w);
     }
     return Step::next;
@@ -42,16 +46,15 @@ void decode_fence(Decoder& decoder) {
         flags |= kInits;
     } else {
         flags |= kMemory;
+        if (decoder.mod("sc")) flags |= kSequential;
     }
-    decoder.ignore({"acq_rel", "sc", "release", "acquire", "sync_restrict::shared::cta",
-                    "sync_restrict::shared::cluster", "cta", "cluster", "gpu", "sys"});
-    decoder.out.flags = flags;
+    decoder.ignore({"acq_rel", "release", "acquire", "sync_restrict::shared::cta", "sync_restrict::shared::cluster"});
+    decoder.out.flags = flags | uint32_t(take_scope(decoder, Scope::sys)) << kScopeShift;
     decoder.set(fence);
 }
 
 void decode_membar(Decoder& decoder) {
-    decoder.out.flags = kMemory;
-    decoder.one_of({"cta", "gl", "sys"});
+    decoder.out.flags = kMemory | kSequential | uint32_t(take_scope(decoder, Scope::sys)) << kScopeShift;
     decoder.set(fence);
 }
 

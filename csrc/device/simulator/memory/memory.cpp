@@ -3,6 +3,7 @@
 
 #include "../../../util/require.hpp"
 #include "../core/execute.hpp"
+#include "arena.hpp"
 
 namespace deep_gemm::simulator {
 
@@ -20,8 +21,10 @@ const Extent* find_extent(const LaunchState& launch, uint64_t address) {
     return nullptr;
 }
 
-char* global_range(Cluster& cluster, uint64_t address, uint64_t bytes, bool write, const Warp* warp,
-                   const Instruction* in) {
+namespace {
+
+char* range_of_launch(Cluster& cluster, uint64_t address, uint64_t bytes, bool write, const Warp* warp,
+                      const Instruction* in) {
     const auto& extents = cluster.launch->extents;
     const Extent* nearest = nullptr;
     bool read_only = false;
@@ -43,6 +46,16 @@ char* global_range(Cluster& cluster, uint64_t address, uint64_t bytes, bool writ
                             : std::string("which belongs to no tensor of the launch")),
            warp, in);
     return nullptr;
+}
+
+}  // namespace
+
+char* global_range(Cluster& cluster, uint64_t address, uint64_t bytes, bool write, const Warp* warp,
+                   const Instruction* in) {
+    if (arena_at(cluster, address) || (bytes > 0 && arena_at(cluster, address + bytes - 1)))
+        fail(ErrorKind::runtime, "simulator: copies of memory that several devices share are not modelled, at ",
+             cluster.module->location(in ? *in : warp->instruction()), ": use loads and stores");
+    return range_of_launch(cluster, address, bytes, write, warp, in);
 }
 
 Place shared_place(Warp& warp, uint32_t address, uint32_t bytes, bool own_only, const char* what) {
@@ -104,21 +117,31 @@ Place resolve(Warp& warp, Space space, uint64_t address, uint32_t bytes, bool wr
             }
             return {warp.cluster->launch->params + address};
         default:
-            return {global_range(*warp.cluster, address, bytes, write, &warp, nullptr)};
+            return {range_of_launch(*warp.cluster, address, bytes, write, &warp, nullptr)};
     }
 }
 
 namespace {
 
+constexpr unsigned kLargestAccess = 32;
+
 struct Access {
     Space space;
     unsigned element_bytes, elements;
     bool sign_extend, acquire, release, ordered;  // ordered: volatile, relaxed ... : the program synchronises with it
+    Order order;                                  // as memory that devices share has it: a volatile access is relaxed
 };
 
 Access unpack(const Instruction& in) {
-    return {Space(in.flags & 15),     in.flags >> 4 & 31,       in.flags >> 9 & 15,      bool(in.flags >> 13 & 1),
-            bool(in.flags >> 14 & 1), bool(in.flags >> 15 & 1), bool(in.flags >> 16 & 1)};
+    return {
+        Space(in.flags & 15),
+        in.flags >> 4 & 31,
+        in.flags >> 9 & 15,
+        bool(in.flags >> 13 & 1),
+        bool(in.flags >> 14 & 1),
+        bool(in.flags >> 15 & 1),
+        bool(in.flags >> 16 & 1),
+        {bool(in.flags >> 16 & 1), (in.flags >> 14 & 3) == 1, (in.flags >> 14 & 3) == 2, Scope(in.flags >> 17 & 3)}};
 }
 
 void count_conflicts(Warp& warp, const uint32_t* offsets, uint32_t lanes, unsigned bytes) {
@@ -160,16 +183,22 @@ Step load(Warp& w, const Instruction& in, uint32_t lanes) {
     const auto& targets = in.extra->d;
     const unsigned bytes = access.element_bytes * access.elements;
     if (access.acquire) learn(w, lanes, w.cluster->sync_clock);
-    uint32_t shared_lanes = 0, offsets[kLanes];
+    uint32_t shared_lanes = 0, offsets[kLanes], own_lanes = lanes;
     for (uint32_t left = lanes; left; left &= left - 1) {
         const unsigned lane = std::countr_zero(left);
         const uint64_t address = read_any(w, in.a, lane) + uint64_t(in.displacement);
         const Place place = resolve(w, access.space, address, bytes, false, lane);
         bool good = true;
+        char seen[kLargestAccess];
+        const char* source = place.data;
         if (place.cta) {
             shared_lanes |= 1u << lane;
             offsets[lane] = place.offset;
             good = shared_read(w, lane, *place.cta, place.offset, bytes, access.ordered);
+        } else if (Arena* arena = place.data ? arena_at(*w.cluster, reinterpret_cast<uint64_t>(place.data)) : nullptr) {
+            arena->load(w, lane, reinterpret_cast<uint64_t>(place.data), bytes, access.element_bytes, access.order,
+                        seen);
+            source = seen, own_lanes &= ~(1u << lane);
         } else if (place.data && !access.ordered && access.space != Space::local && access.space != Space::param) {
             touch_global(w, lane, reinterpret_cast<uint64_t>(place.data), bytes, false);
         }
@@ -178,24 +207,23 @@ Step load(Warp& w, const Instruction& in, uint32_t lanes) {
                 mark_tainted(w, targets[e], 1u << lane);
             if (access.element_bytes == 16) {
                 uint64_t pair[2] = {~uint64_t(0), ~uint64_t(0)};
-                if (place.data) __builtin_memcpy(pair, place.data + 16 * e, 16);
+                if (source) __builtin_memcpy(pair, source + 16 * e, 16);
                 __builtin_memcpy(w.row<char>(targets[e]) + lane * 16, pair, 16);
                 continue;
             }
-            const uint64_t value = place.data ? load_element(place.data + e * access.element_bytes,
-                                                             access.element_bytes, access.sign_extend, targets[e].bytes)
-                                              : ~uint64_t(0);
+            const uint64_t value = source ? load_element(source + e * access.element_bytes, access.element_bytes,
+                                                         access.sign_extend, targets[e].bytes)
+                                          : ~uint64_t(0);
             write_any(w, targets[e], lane, value);
         }
     }
+    if (access.acquire && own_lanes && w.cluster->launch->devices) learn(w, own_lanes, w.cluster->far_clock);
     if (shared_lanes)
         count_conflicts(w, offsets, shared_lanes, bytes);
     else if (access.space == Space::global || access.space == Space::generic)
         w.cluster->statistics.global_load_bytes += uint64_t(bytes) * std::popcount(lanes);
     return Step::next;
 }
-
-constexpr unsigned kLargestAccess = 32;
 
 void gather_values(const Warp& w, const Access& access, const std::vector<Operand>& values, unsigned lane, char* data) {
     for (size_t e = 0; e < access.elements; ++e) {
@@ -218,8 +246,8 @@ Step store(Warp& w, const Instruction& in, uint32_t lanes) {
     const Access access = unpack(in);
     const auto& values = in.extra->b;
     const unsigned bytes = access.element_bytes * access.elements;
-    if (access.release) release(w, lanes, w.cluster->sync_clock);
-    uint32_t shared_lanes = 0, offsets[kLanes], bad = 0;
+    if (access.release) release_near(w, lanes);
+    uint32_t shared_lanes = 0, offsets[kLanes], bad = 0, own_lanes = lanes;
     for (const auto& value : values) bad |= tainted_lanes(w, value);
     for (uint32_t left = lanes; left; left &= left - 1) {
         const unsigned lane = std::countr_zero(left);
@@ -243,10 +271,16 @@ Step store(Warp& w, const Instruction& in, uint32_t lanes) {
                           hex(address)),
                    &w);
         }
+        if (Arena* arena = place.cta ? nullptr : arena_at(*w.cluster, reinterpret_cast<uint64_t>(place.data))) {
+            own_lanes &= ~(1u << lane);
+            arena->store(w, lane, reinterpret_cast<uint64_t>(place.data), bytes, access.order, data);
+            continue;
+        }
         if (!place.cta && !access.ordered && access.space != Space::local)
             touch_global(w, lane, reinterpret_cast<uint64_t>(place.data), bytes, true);
         __builtin_memcpy(place.data, data, bytes);
     }
+    if (access.release && own_lanes && w.cluster->launch->devices) release_far(w, own_lanes);
     ++w.cluster->progress;
     if (shared_lanes) {
         count_conflicts(w, offsets, shared_lanes, bytes);
@@ -271,7 +305,7 @@ void decode_access(Decoder& decoder, bool is_store) {
     Instruction& out = decoder.out;
     const auto order = decoder.one_of({"acquire", "release", "relaxed", "volatile", "weak", "mmio"});
     if (order == "mmio") decoder.mod("relaxed");
-    decoder.one_of({"cta", "cluster", "gpu", "sys"});
+    const Scope scope = take_scope(decoder, Scope::sys);
     const Space space = take_space(decoder);
     const bool hint = decoder.has("L2::cache_hint");
     decoder.ignore({"nc",
@@ -304,7 +338,8 @@ void decode_access(Decoder& decoder, bool is_store) {
         order == "acquire" || order == "release" || order == "relaxed" || order == "volatile" || order == "mmio";
     out.flags = uint32_t(space) | element_bytes << 4 | elements << 9 | uint32_t(is_signed(type)) << 13 |
                 uint32_t(order == "acquire" || order == "volatile") << 14 |
-                uint32_t(order == "release" || order == "volatile") << 15 | uint32_t(ordered) << 16;
+                uint32_t(order == "release" || order == "volatile") << 15 | uint32_t(ordered) << 16 |
+                uint32_t(scope) << 17;
     const size_t value_operand = is_store ? 1 : 0, address_operand = is_store ? 0 : 1;
     out.a = decoder.address(decoder.node(address_operand), out.displacement);
     const Node& values = decoder.node(value_operand);

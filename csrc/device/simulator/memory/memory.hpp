@@ -19,7 +19,8 @@ struct Place {
 
 /// Find and bounds-check an access of one lane. A bad one is reported, and gives no data.
 Place resolve(Warp& warp, Space space, uint64_t address, uint32_t bytes, bool write, unsigned lane);
-/// A range of global memory for the copy engine; null (after a report) when it is not the launch's.
+/// A range of global memory for the copy engine; null (after a report) when it is not the launch's. Throws where
+/// several devices share it.
 char* global_range(Cluster& cluster, uint64_t address, uint64_t bytes, bool write, const Warp* warp,
                    const Instruction* in);
 const Extent* find_extent(const LaunchState& launch, uint64_t address);
