@@ -53,7 +53,7 @@ def test_an_image_for_the_family_is_that_for_b200() -> None:
 
 
 def test_draws_are_repeatable_and_meet_all_that_the_pair_table_has() -> None:
-    first = list(drawn_problems("sm100", 1000, 1, 148))
+    first = list(drawn_problems("sm100", 2000, 1, 148))
     assert first[:10] == list(drawn_problems("sm100", 10, 1, 148)) != list(drawn_problems("sm100", 10, 2, 148))
     wanted = {
         (pair.a, pair.b, grouping, output)
@@ -72,6 +72,10 @@ def test_draws_are_repeatable_and_meet_all_that_the_pair_table_has() -> None:
     names = ("gran_k_a", "gran_k_b", "packs_scales_a", "packs_scales_b")
     assert len({tuple(fields[name] for name in names) for fields in scaled}) == 16
     assert {"per_row_b" in fields for _, fields in first if "fp32_scales" in fields} == {True, False}
+    gated = [fields for _, fields in first if fields.get("gate")]
+    elements = {next((name for name in ("bf16", "fp16", "s8") if name in fields), "e4m3") for fields in gated}
+    assert elements == {"bf16", "fp16", "s8", "e4m3"}
+    assert {"quantised", "quantised_words"} <= {name for fields in gated for name in fields}
 
 
 SPILLS = """

@@ -88,6 +88,26 @@ def sizes(r: random.Random, grouping: str) -> dict[str, int]:
     return {"m": extent(r, 1, 4096), "n": width(r, 8, 8192), "k": k, "groups": groups}
 
 
+def takes_gate(pair: Pair, grouping: str, output: str, fields: dict[str, int]) -> bool:
+    """Plain pairs, their weights K-major."""
+    plain = pair.a == pair.b and pair.a in ("e4m3", "bf16", "fp16", "s8") and output != "s32"
+    return plain and grouping in ("dense", "m_contiguous", "m_psum", "masked") and not fields.get("mn_major_b")
+
+
+def gate_fields(r: random.Random, grouping: str, fields: dict[str, int]) -> dict[str, int]:
+    """A gated activation, other steps around it, and perhaps quantised output, beside which there is no C."""
+    n = max(fields["n"] // 256, 1) * 256  # in halves also beside scales of 128 rows
+    found = {"n": n, "gate": r.choice([1, 2, 3]), "gate_rows": r.randrange(2), "in_place": 0}
+    found |= {"alpha": r.randrange(2), "row_scale": int(r.random() < 0.3)}
+    if r.random() < 0.5:
+        scales = [{"quantised": 128}, {"quantised_words": 32}, {"quantised_words": 128}]
+        found |= {
+            "add_c": 0,
+            **r.choice(scales[: 1 if n == 256 else 3]),
+        }  # a word of 128 columns may be for 32 or for all
+    return found
+
+
 def drawn_problem(r: random.Random, of_arch: list[Pair], num_sms: int) -> Problem:
     pair = r.choice(of_arch)
     grouping, output = r.choice(pair.groupings), r.choice(pair.outputs)
@@ -101,6 +121,8 @@ def drawn_problem(r: random.Random, of_arch: list[Pair], num_sms: int) -> Proble
         left, skipped, right = r.choice(HEADS)
         heads = {"head_left": left, "head_skipped": skipped, "head_right": right}
         fields |= {**heads, "n": (left + right) * extent(r, 1, 128), "add_c": 0, "in_place": 0}
+    if not fields.get("head_skipped") and takes_gate(pair, grouping, output, fields) and r.random() < 0.25:
+        fields |= gate_fields(r, grouping, fields)
     if r.random() < 0.3:
         fields["compiled_dims"] = r.choice([0, 3, 6, 7])
     fields["batch_invariant"] = int(r.random() < 0.1)
