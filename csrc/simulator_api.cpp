@@ -23,11 +23,12 @@ Object simulator_options() {
             {"seed", static_cast<int64_t>(options.run.seed)},
             {"hazards", simulator::name(options.run.hazards)},
             {"rules", simulator::name(options.run.rules)},
-            {"threads", options.run.threads}};
+            {"threads", options.run.threads},
+            {"timeline", options.run.timeline}};
 }
 
 void set_simulator_options(const std::string& target, int64_t num_sms, const std::string& schedule, int64_t seed,
-                           const std::string& hazards, const std::string& rules, int64_t threads) {
+                           const std::string& hazards, const std::string& rules, int64_t threads, bool timeline) {
     simulator::DeviceOptions options;
     options.target = target;
     options.num_sms = static_cast<int>(num_sms);
@@ -36,6 +37,7 @@ void set_simulator_options(const std::string& target, int64_t num_sms, const std
     options.run.hazards = simulator::parse_hazard_mode(hazards);
     options.run.rules = simulator::parse_rules(rules);
     options.run.threads = static_cast<int>(threads);
+    options.run.timeline = timeline;
     simulator::set_device_options(options);
     Generation::advance();  // another target or number of SMs is another device
 }
@@ -79,7 +81,8 @@ simulator::Options options_of(const std::string& schedule, int64_t seed, const s
 std::string simulator_run(const std::string& ptx, const std::string& entry, const Integers& grid, const Integers& block,
                           const Integers& cluster, int64_t smem_bytes, const Bytes& params,
                           const std::vector<TensorView>& tensors, const Integers& writable, const std::string& schedule,
-                          int64_t seed, const std::string& hazards, const std::string& rules, int64_t threads) {
+                          int64_t seed, const std::string& hazards, const std::string& rules, int64_t threads,
+                          bool timeline) {
     const std::vector<Extent> extents = extents_of(tensors, writable);
     simulator::Launch launch;
     launch.entry = entry.empty() ? nullptr : entry.c_str();
@@ -90,8 +93,10 @@ std::string simulator_run(const std::string& ptx, const std::string& entry, cons
     launch.params = params.content.data();
     launch.params_bytes = params.content.size();
     launch.extents = extents;
+    simulator::Options options = options_of(schedule, seed, hazards, rules, threads);
+    options.timeline = timeline;
     const auto module = simulator::load(ptx);
-    return simulator::to_json(simulator::run(*module, launch, options_of(schedule, seed, hazards, rules, threads)));
+    return simulator::to_json(simulator::run(*module, launch, options));
 }
 
 /// What devices that run together are given, one after the other, by the thread that then runs them.

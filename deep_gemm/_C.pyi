@@ -564,10 +564,10 @@ def recorded_layout_kernels() -> Mapping[str, str]:
 # csrc/simulator_api.cpp: the PTX simulator. `deep_gemm.simulator` is its public face.
 
 def simulator_options() -> Mapping[str, Any]:
-    """target, num_sms, schedule, seed, hazards, threads."""
+    """target, num_sms, schedule, seed, hazards, rules, threads, timeline."""
 
 def set_simulator_options(
-    target: str, num_sms: int, schedule: str, seed: int, hazards: str, rules: str, threads: int, /
+    target: str, num_sms: int, schedule: str, seed: int, hazards: str, rules: str, threads: int, timeline: bool, /
 ) -> None:
     """For the whole process."""
 
@@ -592,6 +592,7 @@ def simulator_run(
     hazards: str,
     rules: str,
     threads: int,
+    timeline: bool,
     /,
 ) -> str:
     """Run PTX text and return the report as JSON."""

@@ -15,6 +15,7 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import json
+import struct
 from collections.abc import Iterator, Sequence
 from typing import Any
 
@@ -39,25 +40,63 @@ class Hazard:
 
 
 @dataclasses.dataclass(frozen=True)
+class BarrierEvent:
+    """Something that happened at a barrier.
+
+    `event` is one of: "init", "arrive" (`amount` arrivals, or threads), "expect" (so many bytes), "bytes" (so many
+    came), "complete" (phase `amount` is over), "blocked" (a warp waits for phase `amount`), "pass" (it has seen that
+    the phase is over).
+    """
+
+    time: int  #: warp instructions that its cluster had executed
+    cluster: int
+    block: int
+    barrier: str  #: "mbarrier 0x400", "barrier 1" (`bar.sync 1`) or "cluster"
+    event: str
+    amount: int
+    warp: int  #: of the block; -1 where a copy or product did it
+    line: int  #: of the PTX text; 0 with no warp
+
+    def __str__(self) -> str:
+        by = f"warp {self.warp}, PTX line {self.line}" if self.warp >= 0 else ""
+        return f"{self.time:8d}  {self.block:5d}  {self.barrier:16s}  {self.event:8s}  {self.amount:8d}  {by}".rstrip()
+
+
+@dataclasses.dataclass(frozen=True)
 class Report:
     """Outcome of one launch. `statistics["instructions"]` counts warp instructions by opcode."""
 
     kernel: str
     hazards: list[Hazard]
     statistics: dict[str, Any]
+    timeline: list[BarrierEvent] = dataclasses.field(default_factory=list)  #: with `timeline=True`
+    timeline_left_out: int = 0  #: events of clusters that had more than are kept (2^18 each)
 
     def __str__(self) -> str:
         counts = ", ".join(f"{name} {value}" for name, value in self.statistics.items() if not isinstance(value, dict))
         found = "\n\n".join(map(str, self.hazards)) if self.hazards else "no hazards"
         return f"{self.kernel}: {counts}\n{found}"
 
+    def timeline_text(self, barrier: str = "") -> str:
+        """The timeline as a table; of one barrier, if it is named as events name it."""
+        head = f"{'time':>8s}  {'block':>5s}  {'barrier':16s}  {'event':8s}  {'amount':>8s}  by"
+        events = [str(event) for event in self.timeline if barrier in ("", event.barrier)]
+        more = [f"({self.timeline_left_out} more are left out)"] if self.timeline_left_out else []
+        return "\n".join([head, *events, *more])
+
 
 def _to_report(kernel: str, parsed: dict[str, Any]) -> Report:
-    return Report(kernel, [Hazard(**hazard) for hazard in parsed["hazards"]], parsed["statistics"])
+    return Report(
+        kernel,
+        [Hazard(**hazard) for hazard in parsed["hazards"]],
+        parsed["statistics"],
+        [BarrierEvent(**event) for event in parsed["timeline"]],
+        parsed["timeline_left_out"],
+    )
 
 
 def get_options() -> dict[str, Any]:
-    """The options in force: target, num_sms, schedule, seed, hazards, rules, threads."""
+    """The options in force: target, num_sms, schedule, seed, hazards, rules, threads, timeline."""
     return dict(C.simulator_options())
 
 
@@ -70,6 +109,7 @@ def set_options(
     hazards: str | None = None,
     rules: str | None = None,
     threads: int | None = None,
+    timeline: bool | None = None,
 ) -> None:
     """Change options for the whole process; those not given stay as they are.
 
@@ -83,11 +123,12 @@ def set_options(
         rules: "manual" finds all that the PTX manual does not promise; "hardware" lets pass what machines are known to
             do all the same, for kernels by others. docs/simulator.md lists it.
         threads: host threads for independent blocks; 0 for one per core.
+        timeline: whether reports say what happened at barriers, and when.
     """
     given = {"target": target, "num_sms": num_sms, "schedule": schedule, "seed": seed, "hazards": hazards}
-    given.update(rules=rules, threads=threads)
+    given.update(rules=rules, threads=threads, timeline=timeline)
     merged = {**get_options(), **{name: value for name, value in given.items() if value is not None}}
-    names = ("target", "num_sms", "schedule", "seed", "hazards", "rules", "threads")
+    names = ("target", "num_sms", "schedule", "seed", "hazards", "rules", "threads", "timeline")
     C.set_simulator_options(*(merged[name] for name in names))
 
 
@@ -134,15 +175,25 @@ def run(
     hazards: str = "error",
     rules: str = "manual",
     threads: int = 1,
+    timeline: bool = False,
 ) -> Report:
     """Run any PTX text: the library's own tests use it, and it helps to debug a kernel of yours.
 
     Args:
-        ptx: the text, as `nvcc --ptx` writes it.
+        ptx: the text, as `nvcc --ptx`, Triton or `compile_cuda` makes it.
         entry: which kernel; the first of the text if empty.
-        params: the kernel's parameters, laid out as the kernel takes them. Pointers are `tensor.data_ptr()`.
+        grid: blocks, in one to three dimensions.
+        block: threads of a block.
+        cluster: blocks of a cluster.
+        smem_bytes: dynamic shared memory of a block.
+        params: the kernel's parameters, laid out as the kernel takes them; `parameters` makes them. Pointers are
+            `tensor.data_ptr()`.
         tensors: memory that the kernel may read and write. Anything else is out of bounds.
         inputs: memory that it may only read.
+        schedule, seed, hazards, rules, threads, timeline: as of `set_options`.
+
+    Returns:
+        The report. With hazards="error" the first hazard is raised as a RuntimeError instead.
     """
     memory = [*tensors, *inputs]
     text = C.simulator_run(
@@ -160,6 +211,7 @@ def run(
         hazards,
         rules,
         threads,
+        timeline,
     )
     return _to_report(entry, json.loads(text))
 
@@ -227,6 +279,27 @@ def run_devices(
     finally:
         C.simulator_forget_devices()
     return [_to_report(launch.entry, parsed) for launch, parsed in zip(launches, json.loads(text), strict=True)]
+
+
+def compile_cuda(source: str, target: str = "sm_90a", name: str = "kernel.cu") -> str:
+    """PTX of CUDA C++, by NVRTC (the library's own compiler and cache); reports then name lines of the source, too.
+
+    Headers of a CUDA toolkit are not there; those of deep_gemm/include are (`#include <deep_gemm/ptx/mbarrier.cuh>`).
+    """
+    stem = "".join(letter if letter.isalnum() else "_" for letter in name.rpartition("/")[2].partition(".")[0])
+    return bytes(C.jit_compile(stem, f'#line 1 "{name}"\n{source}', target, "ptx")).decode()
+
+
+def parameters(*arguments: torch.Tensor | bytes) -> bytes:
+    """A kernel's parameters for `run`, each at a multiple of its size.
+
+    Of tensors the addresses, of numbers the bytes that `struct.pack` makes.
+    """
+    made = b""
+    for each in arguments:
+        part = struct.pack("<Q", each.data_ptr()) if isinstance(each, torch.Tensor) else each
+        made += bytes(-len(made) % len(part)) + part
+    return made
 
 
 _MAP_TYPES = {

@@ -1,4 +1,4 @@
-"""`python -m deep_gemm sim run KERNEL.ptx`: a kernel of any compiler on the simulator, with its hazards."""
+"""`python -m deep_gemm sim run KERNEL`: a kernel of any compiler on the simulator, with its hazards."""
 
 from __future__ import annotations
 
@@ -31,7 +31,13 @@ FORMS = "f32[64,32]=random, =arange or =1.5 (zeros without), @file.pt (torch.sav
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("file", metavar="KERNEL.ptx", help="PTX, as nvcc --ptx or Triton's cache has it")
+    parser.add_argument(
+        "file",
+        metavar="KERNEL",
+        help="KERNEL.ptx, as nvcc --ptx or Triton's cache has it, or KERNEL.cu to compile first",
+    )
+    parser.add_argument("--target", default="sm_90a", help="of a KERNEL.cu: what NVRTC compiles it for")
+    parser.add_argument("--timeline", action="store_true", help="what happened at barriers, and when")
     parser.add_argument("--entry", default="", help="the kernel's name; the first one of the file by default")
     for name, default in (("grid", "1"), ("block", "32"), ("cluster", "1")):
         parser.add_argument(f"--{name}", type=_extents, default=_extents(default), metavar="X[,Y[,Z]]")
@@ -82,33 +88,28 @@ def _tensor(dtype: torch.dtype, shape: list[int], fill: str | None, generator: t
         raise ValueError(f"a tensor is filled by random, arange or a number, got {fill!r}") from None
 
 
-def packed(arguments: list[torch.Tensor | bytes]) -> bytes:
-    """As kernels take them: each at a multiple of its size."""
-    made = b""
-    for each in arguments:
-        part = struct.pack("<Q", each.data_ptr()) if isinstance(each, torch.Tensor) else each
-        made += bytes(-len(made) % len(part)) + part
-    return made
-
-
 def sim(arguments: argparse.Namespace, output: Output) -> int:
     """Run PTX on the simulator: its hazards, and what it did."""
     generator = torch.Generator().manual_seed(arguments.seed)
     given = [argument(text, generator) for text in arguments.args]
     tensors = [each for each in given if isinstance(each, torch.Tensor)]
+    text = Path(arguments.file).read_text()
+    if arguments.file.endswith(".cu"):
+        text = simulator.compile_cuda(text, arguments.target, arguments.file)
     report = simulator.run(
-        Path(arguments.file).read_text(),
+        text,
         entry=arguments.entry,
         grid=arguments.grid,
         block=arguments.block,
         cluster=arguments.cluster,
         smem_bytes=arguments.smem,
-        params=packed(given),
+        params=simulator.parameters(*given),
         tensors=tensors,
         schedule=arguments.schedule,
         seed=arguments.seed,
         hazards="report",
         rules=arguments.rules,
+        timeline=arguments.timeline,
     )
     if arguments.save:
         torch.save(tensors, arguments.save)
@@ -117,5 +118,9 @@ def sim(arguments: argparse.Namespace, output: Output) -> int:
     output.say("hazards", len(report.hazards) or "none")
     for hazard in report.hazards[:5]:
         output.line(hazard)
+    if arguments.timeline:
+        output.facts["timeline"] = [vars(event) for event in report.timeline]
+        output.facts["timeline_left_out"] = report.timeline_left_out
+        output.line(report.timeline_text())
     tell_statistics(report.statistics, output)
     return 1 if report.hazards else 0

@@ -10,6 +10,7 @@ import pytest
 import torch
 from command_line import refuse, run, succeed
 
+from deep_gemm import simulator
 from deep_gemm._commands import sim
 
 SCALE = """
@@ -69,9 +70,22 @@ def test_hazards_are_told_and_set_the_status(kernel) -> None:
     assert found["hazards"][0]["kind"] == "out of bounds"
 
 
+def test_a_timeline_is_told(kernel, tmp_path) -> None:
+    text = SCALE.replace("done:\n", "done:\n    bar.sync 0;\n")
+    (tmp_path / "synced.ptx").write_text(text)
+    call = ("sim", "run", str(tmp_path / "synced.ptx"), "--timeline", "--args", "f32[32]", "f32=1", "f32[32]", "i32=32")
+    events = json.loads(succeed("--json", *call))["timeline"]
+    assert [(event["barrier"], event["event"], event["amount"], event["warp"]) for event in events] == [
+        ("barrier 0", "arrive", 32, 0),
+        ("barrier 0", "complete", 0, -1),
+    ]
+    line = next(number for number, line in enumerate(text.splitlines(), 1) if "bar.sync" in line)
+    assert f"warp 0, PTX line {line}" in succeed(*call)
+
+
 def test_arguments_lie_where_kernels_read_them() -> None:
     tensor = torch.zeros(1)
-    made = sim.packed([struct.pack("<f", 0.5), tensor, struct.pack("<i", -2), struct.pack("<q", 3)])
+    made = simulator.parameters(struct.pack("<f", 0.5), tensor, struct.pack("<i", -2), struct.pack("<q", 3))
     assert struct.unpack("<f4xQi4xq", made) == (0.5, tensor.data_ptr(), -2, 3)
     generator = torch.Generator().manual_seed(0)
     filled = sim.argument("bf16[2,3]=arange", generator)

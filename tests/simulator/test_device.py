@@ -86,7 +86,7 @@ def test_environment() -> None:
     }
     code = "from deep_gemm import simulator\nresult = dict(simulator.get_options())"
     expected = {"schedule": "random", "seed": 42, "hazards": "report", "rules": "hardware"}
-    expected |= {"threads": 3, "num_sms": 6, "target": "sm_90a"}
+    expected |= {"threads": 3, "num_sms": 6, "target": "sm_90a", "timeline": False}
     assert fresh.check(code, **variables).result == expected
 
 

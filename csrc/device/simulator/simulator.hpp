@@ -32,6 +32,7 @@ struct Options {
     HazardMode hazards = HazardMode::error;
     Rules rules = Rules::manual;
     int threads = 0;  // 0: one per core
+    bool timeline = false;
 };
 
 struct Hazard {
@@ -60,9 +61,27 @@ struct Statistics {
     void add(const Statistics& other);
 };
 
+enum class BarrierKind : uint8_t { mbarrier, block, cluster };
+
+/// Something that happened at a barrier.
+struct BarrierEvent {
+    enum class What : uint8_t { init, arrive, expect, bytes, complete, blocked, pass };
+    uint64_t time;  // warp instructions that its cluster had executed
+    uint32_t cluster, block;
+    BarrierKind kind;
+    What what;
+    uint32_t place;  // an mbarrier's address, a block's barrier's number
+    int64_t amount;  // arrivals, bytes, or the phase
+    int32_t warp;    // of the block; -1: a copy or product
+    uint32_t line;   // of the PTX text; 0 with no warp
+};
+constexpr size_t kMaxTimeline = 1 << 18;  // events of a cluster that are kept
+
 struct Report {
     std::vector<Hazard> hazards;
     Statistics statistics;
+    std::vector<BarrierEvent> timeline;  // by cluster, then as they happened
+    uint64_t timeline_left_out = 0;      // behind kMaxTimeline
 };
 
 class Module;  // decoded PTX: immutable, shareable between threads

@@ -44,16 +44,20 @@ void Statistics::add(const Statistics& other) {
     blocks += other.blocks, seconds += other.seconds;
 }
 
-void add_counts(LaunchState& launch, const Cluster& cluster, std::vector<uint64_t>& counts) {
+void add_counts(LaunchState& launch, Cluster& cluster, std::vector<uint64_t>& counts) {
     Statistics found = cluster.statistics;
     found.blocks = cluster.ctas.size();
     found.boxes_asked_in_vain = cluster.asked_for.size();
     launch.statistics.add(found);
+    launch.timelines[cluster.index] = std::move(cluster.timeline);
+    launch.timeline_left_out += cluster.timeline_left_out;
     for (size_t i = 0; i < counts.size(); ++i) counts[i] += cluster.counts[i];
 }
 
 Report report_of(LaunchState& launch, const std::vector<uint64_t>& counts) {
-    Report report{std::move(launch.hazards), std::move(launch.statistics)};
+    Report report{std::move(launch.hazards), std::move(launch.statistics), {}, launch.timeline_left_out};
+    for (const auto& [cluster, events] : launch.timelines)
+        report.timeline.insert(report.timeline.end(), events.begin(), events.end());
     for (size_t i = 0; i < counts.size(); ++i) {
         if (!counts[i]) continue;
         report.statistics.instructions[launch.module->opcodes[launch.entry->code[i].opcode]] += counts[i];

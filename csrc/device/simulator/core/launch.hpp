@@ -14,7 +14,7 @@ std::unique_ptr<Cluster> build_cluster(LaunchState& launch, uint32_t index);
 /// What is left behind when a cluster has ended.
 void finish_cluster(Cluster& cluster);
 /// Adds what a cluster has counted, by instruction and else, whether it came to its end or not.
-void add_counts(LaunchState& launch, const Cluster& cluster, std::vector<uint64_t>& counts);
+void add_counts(LaunchState& launch, Cluster& cluster, std::vector<uint64_t>& counts);
 /// Of a launch that has ended, but for how long it took.
 Report report_of(LaunchState& launch, const std::vector<uint64_t>& counts);
 

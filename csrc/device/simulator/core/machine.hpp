@@ -45,6 +45,8 @@ struct LaunchState {
     std::vector<Hazard> hazards;
     std::set<std::string> seen;
     Statistics statistics;
+    std::map<uint32_t, std::vector<BarrierEvent>> timelines;  // by cluster
+    uint64_t timeline_left_out = 0;
     std::vector<std::atomic<uint64_t>> counts;  // executed warp instructions by index
     std::atomic<bool> stop{false};
     Devices* devices = nullptr;  // where several run together,
@@ -80,6 +82,8 @@ struct Cluster {
     std::set<AskedBox> asked_for;          // by prefetches, and not copied yet
     std::vector<std::string> agent_names;  // of those behind the lanes
     bool checking = true;
+    std::vector<BarrierEvent> timeline;
+    uint64_t timeline_left_out = 0;
 
     /// Whether what machines are known to do passes, though the manual does not promise it.
     bool by_hardware() const { return launch->options.rules == Rules::hardware; }

@@ -27,6 +27,31 @@ std::string quoted(const std::string& text) {
     return out + "\"";
 }
 
+const char* name(BarrierEvent::What what) {
+    constexpr const char* kNames[] = {"init", "arrive", "expect", "bytes", "complete", "blocked", "pass"};
+    return kNames[size_t(what)];
+}
+
+std::string barrier_name(const BarrierEvent& event) {
+    char text[32];
+    if (event.kind == BarrierKind::cluster) return "cluster";
+    std::snprintf(text, sizeof(text), event.kind == BarrierKind::mbarrier ? "mbarrier 0x%x" : "barrier %u",
+                  event.place);
+    return text;
+}
+
+void write_timeline(const Report& report, std::ostringstream& out) {
+    out << "\"timeline\": [";
+    for (size_t i = 0; i < report.timeline.size(); ++i) {
+        const BarrierEvent& event = report.timeline[i];
+        out << (i ? ", " : "") << "{\"time\": " << event.time << ", \"cluster\": " << event.cluster
+            << ", \"block\": " << event.block << ", \"barrier\": " << quoted(barrier_name(event))
+            << ", \"event\": " << quoted(name(event.what)) << ", \"amount\": " << event.amount
+            << ", \"warp\": " << event.warp << ", \"line\": " << event.line << "}";
+    }
+    out << "], \"timeline_left_out\": " << report.timeline_left_out;
+}
+
 }  // namespace
 
 std::string to_json(const Report& report) {
@@ -49,7 +74,9 @@ std::string to_json(const Report& report) {
         << ", \"shared_accesses\": " << s.shared_accesses << ", \"bank_conflicts\": " << s.bank_conflicts
         << ", \"barrier_waits\": " << s.barrier_waits << ", \"barrier_waits_blocked\": " << s.barrier_waits_blocked
         << ", \"matrix_multiplies\": " << s.matrix_multiplies << ", \"multiply_adds\": " << s.multiply_adds
-        << ", \"blocks\": " << s.blocks << ", \"seconds\": " << s.seconds << "}}";
+        << ", \"blocks\": " << s.blocks << ", \"seconds\": " << s.seconds << "}, ";
+    write_timeline(report, out);
+    out << "}";
     return out.str();
 }
 

@@ -1,6 +1,7 @@
 // Barriers of the block (bar, barrier.cta), of the cluster (barrier.cluster) and of a warp (bar.warp.sync).
 #include "../../../util/require.hpp"
 #include "../core/execute.hpp"
+#include "../core/timeline.hpp"
 
 namespace deep_gemm::simulator {
 
@@ -37,6 +38,7 @@ Step bar(Warp& w, const Instruction& in, uint32_t lanes) {
     if (number >= 16) stop(cluster, "barrier", concat("named barrier ", number, " does not exist: there are 16"), &w);
     NamedBarrier& barrier = w.cta->barriers[number];
     if (w.resuming) {
+        note(cluster, w.cta, BarrierKind::block, number, BarrierEvent::What::pass, int64_t(barrier.generation) - 1, &w);
         learn(w, lanes, barrier.completed);
         lanes_met(w, lanes);
         give_result(w, in, lanes, kind, barrier.result, uint32_t(w.wait.lane));
@@ -61,12 +63,16 @@ Step bar(Warp& w, const Instruction& in, uint32_t lanes) {
     release(w, lanes, barrier.arriving);
     barrier.who.push_back(concat("warp ", w.index));
     tick(w);
+    note(cluster, w.cta, BarrierKind::block, number, BarrierEvent::What::arrive,
+         in.gather == Gather::warp ? kLanes : std::popcount(lanes), &w);
     if (barrier.arrived > expected)
         report(cluster, "barrier",
                concat("more threads (", barrier.arrived, ") arrive at barrier ", number, " than it is for (", expected,
                       ")"),
                &w);
     if (barrier.arrived >= expected) {
+        note(cluster, w.cta, BarrierKind::block, number, BarrierEvent::What::complete, int64_t(barrier.generation),
+             nullptr);
         complete(cluster, barrier);
         if (kind != Kind::arrive) {
             learn(w, lanes, barrier.completed);
@@ -76,6 +82,7 @@ Step bar(Warp& w, const Instruction& in, uint32_t lanes) {
         return Step::next;
     }
     if (kind == Kind::arrive) return Step::next;
+    note(cluster, w.cta, BarrierKind::block, number, BarrierEvent::What::blocked, int64_t(barrier.generation), &w);
     w.wait = {};
     w.wait.kind = Wait::Kind::named_barrier;
     w.wait.address = number;
@@ -141,6 +148,8 @@ void finish_cluster_barrier(Cluster& cluster) {
     for (const uint64_t lanes : cluster.cluster_arrivals) any |= lanes != 0;
     if (!any || missing_lanes(cluster)) return;
     std::fill(cluster.cluster_arrivals.begin(), cluster.cluster_arrivals.end(), 0);
+    note(cluster, nullptr, BarrierKind::cluster, 0, BarrierEvent::What::complete,
+         int64_t(cluster.cluster_barrier.generation), nullptr);
     complete(cluster, cluster.cluster_barrier);
     cluster.inits_completed = cluster.inits_arriving;
 }
@@ -156,6 +165,7 @@ Step cluster_arrive(Warp& w, const Instruction& in, uint32_t lanes) {
     for (uint32_t left = lanes; left; left &= left - 1)
         cluster.cluster_waiting[w.agent + std::countr_zero(left)] = cluster.cluster_barrier.generation + 1;
     if (!(in.flags & kRelaxed) || cluster.by_hardware()) release(w, lanes, cluster.cluster_barrier.arriving);
+    note(cluster, w.cta, BarrierKind::cluster, 0, BarrierEvent::What::arrive, std::popcount(lanes), &w);
     cluster.inits_arriving.join(w.inits);  // a fence.mbarrier_init releases by itself
     tick(w);
     finish_cluster_barrier(cluster);
@@ -167,11 +177,14 @@ Step cluster_wait(Warp& w, const Instruction&, uint32_t lanes) {
     const uint64_t wanted = cluster.cluster_waiting[w.agent + std::countr_zero(lanes)];
     if (wanted == 0) stop(cluster, "barrier", "barrier.cluster.wait without an arrive before it", &w);
     if (cluster.cluster_barrier.generation < wanted) {
+        note(cluster, w.cta, BarrierKind::cluster, 0, BarrierEvent::What::blocked,
+             int64_t(cluster.cluster_barrier.generation), &w);
         w.wait = {};
         w.wait.kind = Wait::Kind::cluster_barrier;
         w.wait.value = wanted - 1;
         return Step::blocked;
     }
+    note(cluster, w.cta, BarrierKind::cluster, 0, BarrierEvent::What::pass, int64_t(wanted) - 1, &w);
     learn(w, lanes, cluster.cluster_barrier.completed);
     w.inits.join(cluster.inits_completed);
     return Step::next;

@@ -1,13 +1,21 @@
 // mbarrier: phases, arrivals, transaction bytes, and the waits for them.
 #include "../../../util/require.hpp"
 #include "../core/execute.hpp"
+#include "../core/timeline.hpp"
 #include "memory.hpp"
 
 namespace deep_gemm::simulator {
 
 namespace {
 
+using What = BarrierEvent::What;
+
 constexpr int64_t kMaximumBytes = (int64_t(1) << 20) - 1;
+
+void note(Cluster& cluster, const Cta& cta, const Mbarrier& barrier, What what, int64_t amount,
+          const Warp* warp = nullptr) {
+    note(cluster, &cta, BarrierKind::mbarrier, barrier.address, what, amount, warp);
+}
 
 std::string name_of(const Cta& cta, const Mbarrier& barrier) {
     return concat("mbarrier ", hex(barrier.address), " of block ", cta.rank, " (phase ", barrier.phase, ", ",
@@ -19,6 +27,7 @@ void check_complete(Cluster& cluster, Cta& cta, Mbarrier& barrier) {
     const uint32_t parity = barrier.phase & 1;
     barrier.arriving.set(barrier.agent, uint32_t(barrier.phase + 1));
     barrier.completed = barrier.arriving;
+    note(cluster, cta, barrier, What::complete, int64_t(barrier.phase));
     ++barrier.phase;
     barrier.pending = barrier.expected;
     ++cluster.progress;
@@ -69,6 +78,7 @@ void arrive(Cluster& cluster, Cta& cta, Mbarrier& barrier, uint32_t count, const
                warp, in);
         count = barrier.pending;
     }
+    note(cluster, cta, barrier, What::arrive, count, warp);
     barrier.pending -= count;
     if (release) barrier.arriving.join(*release);
     ++cluster.progress;
@@ -78,6 +88,7 @@ void arrive(Cluster& cluster, Cta& cta, Mbarrier& barrier, uint32_t count, const
 void expect_bytes(Mbarrier& barrier, int64_t bytes) { barrier.bytes += bytes; }
 
 void complete_bytes(Cluster& cluster, Cta& cta, Mbarrier& barrier, int64_t bytes) {
+    note(cluster, cta, barrier, What::bytes, bytes);
     barrier.bytes -= bytes;
     if (barrier.bytes < -kMaximumBytes || barrier.bytes > kMaximumBytes)
         report(cluster, "transaction count", concat(name_of(cta, barrier), " leaves the range of the byte count"),
@@ -134,6 +145,7 @@ Step init(Warp& w, const Instruction& in, uint32_t lanes) {
         barrier->init_agent = Agent(w.agent + lane);
         barrier->init_tick = w.tick;
         barrier->init_warp = &w;
+        note(*w.cluster, cta, *barrier, What::init, count, &w);
         cta.mbarrier_at[place.offset / 8] = int32_t(cta.mbarriers.size());
         cta.mbarriers.push_back(std::move(barrier));
     }
@@ -176,7 +188,10 @@ Step arrive_op(Warp& w, const Instruction& in, uint32_t lanes) {
         note_remote(w, lane, *place.cta, in);
         if (in.d.present && !remote_form) w.row<uint64_t>(in.d)[lane] = barrier->phase;
         const uint32_t operand = in.b.present ? w.row<uint32_t>(in.b)[lane] : 1;
-        if (in.flags & kExpect) expect_bytes(*barrier, operand);
+        if (in.flags & kExpect) {
+            note(*w.cluster, *place.cta, *barrier, What::expect, operand, &w);
+            expect_bytes(*barrier, operand);
+        }
         if (drop) barrier->expected -= in.flags & kExpect ? 1 : operand;
         if (place.cta != arrived_in || place.offset != arrived_at) {
             known = in.flags & kRelaxed ? Clock() : released(w, lanes_at(w, in, left, lane));
@@ -198,9 +213,10 @@ Step bytes_op(Warp& w, const Instruction& in, uint32_t lanes) {
         if (!barrier) continue;
         note_remote(w, lane, *place.cta, in);
         const int64_t bytes = w.row<uint32_t>(in.b)[lane];
-        if (Operation(in.flags & kOperationMask) == Operation::expect)
+        if (Operation(in.flags & kOperationMask) == Operation::expect) {
+            note(*w.cluster, *place.cta, *barrier, What::expect, bytes, &w);
             expect_bytes(*barrier, bytes);
-        else
+        } else
             complete_bytes(*w.cluster, *place.cta, *barrier, bytes);
     }
     ++w.cluster->progress;
@@ -213,7 +229,8 @@ Step wait_op(Warp& w, const Instruction& in, uint32_t lanes) {
     const bool attempt = Operation(in.flags & kOperationMask) == Operation::attempt;
     uint32_t passed = 0;
     uint32_t blocked_address = 0;
-    uint64_t blocked_parity = 0;
+    uint64_t blocked_parity = 0, blocked_phase = 0;
+    int64_t passed_phase = 0;  // that is over
     Mbarrier* learned_from = nullptr;
     uint32_t learning = 0;
     if (!w.resuming) ++w.cluster->statistics.barrier_waits;
@@ -247,17 +264,23 @@ Step wait_op(Warp& w, const Instruction& in, uint32_t lanes) {
         if (over) {
             if (barrier != learned_from && learning) learn(w, learning, learned_from->completed), learning = 0;
             learned_from = barrier;
+            passed_phase = int64_t(barrier->phase) - 1;
             if (!(in.flags & kRelaxed)) learning |= 1u << lane;
             passed |= 1u << lane;
         } else {
             blocked_address = place.offset;
             blocked_parity = parity;
+            blocked_phase = barrier->phase;
         }
     }
     if (learning) learn(w, learning, learned_from->completed);
+    if (learned_from && passed == lanes) note(*w.cluster, *w.cta, *learned_from, What::pass, passed_phase, &w);
     const bool give_up = w.resuming && (w.wait.timed_out || w.wait.kind == Wait::Kind::poll);
     if (!passed && !give_up) {
-        if (!w.resuming) ++w.cluster->statistics.barrier_waits_blocked;
+        if (!w.resuming) {
+            ++w.cluster->statistics.barrier_waits_blocked;
+            note(*w.cluster, w.cta, BarrierKind::mbarrier, blocked_address, What::blocked, int64_t(blocked_phase), &w);
+        }
         w.wait = {};
         w.wait.kind = attempt ? Wait::Kind::mbarrier : Wait::Kind::poll;
         w.wait.address = blocked_address;
