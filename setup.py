@@ -8,6 +8,8 @@ Environment:
     MAX_JOBS                compilers at once (default: one per core)
     DG_FORCE_BUILD=1        recompile every file even where nothing changed
     DG_SKIP_CUDA_BUILD=1    compile nothing; package the _C.so that is there, or none
+    DG_REPOSITORY           https address for the metadata's links (default: that of the clone's origin)
+    DG_TVM_FFI_LIBRARY      the libtvm_ffi.so to link with, of another machine's wheel (release.sh)
 """
 
 from __future__ import annotations
@@ -22,6 +24,7 @@ import shutil
 import subprocess
 import sys
 from collections.abc import Iterator
+from email.parser import HeaderParser
 from pathlib import Path
 
 from setuptools import Extension, setup
@@ -60,20 +63,63 @@ def base_version() -> str:
     return re.search(r'__version__ = "([^"]+)"', (ROOT / VERSION_FILE).read_text()).group(1)
 
 
-def commit() -> str:
-    """Of a clone, for the version: "+g0123abcd", or "+g0123abcd.changed". Empty elsewhere."""
-
-    def git(*arguments: str) -> str | None:
-        try:
-            done = subprocess.run(["git", *arguments], cwd=ROOT, capture_output=True, text=True, check=False)
-        except OSError:
-            return None
-        return done.stdout.strip() if done.returncode == 0 else None
-
+def git(*arguments: str) -> str | None:
     if not (ROOT / ".git").exists():  # another clone's, in which this tree lies
-        return ""
-    name = git("rev-parse", "--short=8", "HEAD")
-    return "" if not name else f"+g{name}" + (".changed" if git("status", "--porcelain", "-uno") else "")
+        return None
+    try:
+        done = subprocess.run(["git", *arguments], cwd=ROOT, capture_output=True, text=True, check=False)
+    except OSError:
+        return None
+    return done.stdout.strip() if done.returncode == 0 else None
+
+
+def of_sdist(header: str) -> str | None:
+    """What the sdist in which we lie says of itself; None in a clone."""
+    path = ROOT / "PKG-INFO"
+    return HeaderParser().parsestr(path.read_text())[header] if path.is_file() else None
+
+
+def full_version() -> str:
+    """With the commit, as 3.0.0+g0123abcd or 3.0.0+g0123abcd.changed; a commit with the tag v3.0.0 has 3.0.0."""
+    if version := of_sdist("Version"):
+        return version
+    name, changed = git("rev-parse", "--short=8", "HEAD"), git("status", "--porcelain", "-uno")
+    if not name or (not changed and f"v{base_version()}" in (git("tag", "--points-at", "HEAD") or "").split()):
+        return base_version()
+    return f"{base_version()}+g{name}" + (".changed" if changed else "")
+
+
+def repository() -> str | None:
+    """The address that links of the metadata lead to; None where nobody says it."""
+    if source := of_sdist("Project-URL"):
+        return source.partition(", ")[2]
+    address = os.environ.get("DG_REPOSITORY") or git("remote", "get-url", "origin") or ""
+    return address.removesuffix(".git").rstrip("/") if address.startswith("https://") else None
+
+
+def long_description(address: str | None) -> str:
+    """README.md, of which links to files lead to the repository; where its address is unknown, they are plain text."""
+
+    def link(match: re.Match) -> str:
+        picture, text, target = match.groups()
+        if target.startswith(("https:", "#")):
+            return match.group()
+        if address:
+            return f"{picture}[{text}]({address}/{'raw' if picture else 'blob'}/HEAD/{target})"
+        return text
+
+    text = re.sub(r"(!?)\[([^\]]*)\]\(([^)\s]+)\)", link, (ROOT / "README.md").read_text())
+    return text.replace("git clone REPOSITORY ", f"git clone {address} ") if address else text
+
+
+def project_urls(address: str | None) -> dict[str, str]:
+    places = {
+        "Source": "",
+        "Documentation": "/tree/HEAD/docs",
+        "Changelog": "/blob/HEAD/CHANGELOG.md",
+        "Issues": "/issues",
+    }
+    return {name: address + place for name, place in places.items()} if address else {}
 
 
 def write_build_id() -> None:
@@ -109,15 +155,17 @@ def find_compiler() -> tuple[list[str], list[str]]:
         for name in ("__clang_major__", "__GNUC__")
         if (match := re.search(rf"#define {name} (\d+)", macros))
     }
+    # Sums and the cost model's figures are the same on all machines: no fused multiply-adds where x86-64 has none.
+    same_sums = ["-ffp-contract=off"] if "#define __aarch64__" in macros else []
     name, minimum = ("__clang_major__", MINIMUM_CLANG) if "__clang_major__" in versions else ("__GNUC__", MINIMUM_GCC)
     if versions.get(name, 0) < minimum:
         label = "clang" if name == "__clang_major__" else "g++"
         found = versions.get(name, "of unknown version")
         sys.exit(f"deep_gemm: {' '.join(command)} is {label} {found}; {label} {minimum} is needed. {advice}")
     if name == "__clang_major__":
-        return command, ["-Wno-unused-parameter"]  # clang counts those that tvm-ffi's export macro declares
+        return command, ["-Wno-unused-parameter", *same_sums]  # clang counts those that tvm-ffi's export macro declares
     # The second flag is what ccache, where CXX names it, wants to see of a precompiled header.
-    return command, [*(["-Werror"] if versions[name] == STRICT_GCC else []), "-fpch-preprocess"]
+    return command, [*(["-Werror"] if versions[name] == STRICT_GCC else []), "-fpch-preprocess", *same_sums]
 
 
 @contextlib.contextmanager
@@ -183,7 +231,8 @@ def build_library() -> None:
     for path in dict.fromkeys(str(path) for path in libinfo.include_paths()):
         includes += ["-isystem", path]
     flags = [*COMPILE_FLAGS, *own_flags, *includes, *shlex.split(os.environ.get("CXXFLAGS", ""))]
-    libraries = [str(libinfo.find_libtvm_ffi()), *shlex.split(os.environ.get("LDFLAGS", "")), "-ldl"]
+    tvm_ffi = os.environ.get("DG_TVM_FFI_LIBRARY") or str(libinfo.find_libtvm_ffi())
+    libraries = [tvm_ffi, *shlex.split(os.environ.get("LDFLAGS", "")), "-ldl"]
     jobs = int(os.environ.get("MAX_JOBS") or 0) or len(os.sched_getaffinity(0))
     with one_build_at_a_time():
         write_build_id()
@@ -235,9 +284,13 @@ class PlatformWheel(bdist_wheel):
         return "py3", "none", super().get_tag()[2]
 
 
-VERSION = base_version() + commit()
+VERSION = full_version()
+ADDRESS = repository()
 setup(
     version=VERSION,
+    long_description=long_description(ADDRESS),
+    long_description_content_type="text/markdown",
+    project_urls=project_urls(ADDRESS),
     # The sources stand in csrc/ and are found by build_library; naming the module makes setuptools run BuildNative.
     ext_modules=[Extension("deep_gemm._C", sources=[])],
     cmdclass={"build_ext": BuildNative, "build_py": StampedPython, "bdist_wheel": PlatformWheel},

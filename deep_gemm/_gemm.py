@@ -10,6 +10,7 @@ from typing import Any
 import torch
 
 from . import batched, bf16, bf16_weights, fp4, fp8_fp4, fp8_fp4_grouped, fp8_int4, int4, int8, int8_int4, k_grouped
+from ._dtypes import E8M0, FP4_PAIR
 from ._output import Output
 from .epilogue import Epilogue
 from .weights import PackedWeights
@@ -66,9 +67,7 @@ _MODULES = (
     int8_int4,
     k_grouped,
 )
-# Dtypes that older torch lacks are None here, which no tensor has.
-_CODES = getattr(torch, "float4_e2m1fn_x2", None)
-_FP4_SCALES = (getattr(torch, "float8_e8m0fnu", None), torch.float8_e4m3fn, torch.uint8, torch.int32)
+_FP4_SCALES = (*E8M0, torch.float8_e4m3fn, torch.uint8, torch.int32)
 _PACKED = {
     ("fp8", "int4"): "fp8_int4",
     ("fp8", "uint4"): "fp8_int4",
@@ -156,14 +155,14 @@ def _is_fp4(operand: Any) -> bool:
     data, scales = _parts(operand)
     dtype = getattr(data, "dtype", None)
     return dtype is not None and (
-        dtype == _CODES or (dtype == torch.int8 and getattr(scales, "dtype", None) in _FP4_SCALES)
+        dtype in FP4_PAIR or (dtype == torch.int8 and getattr(scales, "dtype", None) in _FP4_SCALES)
     )
 
 
 def _in_bytes(operand: Any) -> Any:
     """Two codes of FP4 as int8, which functions take."""
     data, scales = _parts(operand)
-    return (data.view(torch.int8), scales) if isinstance(data, torch.Tensor) and data.dtype == _CODES else operand
+    return (data.view(torch.int8), scales) if isinstance(data, torch.Tensor) and data.dtype in FP4_PAIR else operand
 
 
 def _format(a: Any, b: Any) -> str:
@@ -178,7 +177,7 @@ def _format(a: Any, b: Any) -> str:
     elif halves:
         found = "bf16" if of_b == of_a else "bf16_fp8" if of_b == torch.float8_e4m3fn else None
     elif torch.float8_e4m3fn in (of_a, of_b):
-        found = "fp8_fp4" if {of_a, of_b} <= {torch.float8_e4m3fn, torch.int8, _CODES} else None
+        found = "fp8_fp4" if {of_a, of_b} <= {torch.float8_e4m3fn, torch.int8, *FP4_PAIR} else None
     elif _is_fp4(a) and _is_fp4(b):
         found = "fp4"
     else:

@@ -27,6 +27,7 @@ from collections.abc import Sequence
 
 import torch
 
+from ._dtypes import FP4_PAIR, e8m0
 from ._extension import C
 from ._numbers import NO_NUMBER, integer
 from ._output import Output, data_of
@@ -55,7 +56,7 @@ __all__ = [
 Alpha = torch.Tensor | float | None
 
 _MXFP4_GROUP, _NVFP4_GROUP = 32, 16
-_CODES = (torch.uint8, torch.float4_e2m1fn_x2)
+_CODES = (torch.uint8, *FP4_PAIR)
 
 
 @product()
@@ -134,7 +135,7 @@ def m_grouped_fp4_gemm_nt_contiguous(
         alpha, epilogue: as for `fp4_gemm_nt`; alpha may be float32 `[G]`, one for each expert.
 
     Raises:
-        as `fp4_gemm_nt`.
+        ValueError, TypeError: as of `fp4_gemm_nt`.
     """
     layout = _NT[compiled_dims]
     if disable_ue8m0_cast:
@@ -184,7 +185,7 @@ def m_grouped_fp4_gemm_nt_masked(
         alpha, epilogue: as for `fp4_gemm_nt`; alpha may be float32 `[G]`, one for each expert.
 
     Raises:
-        as `fp4_gemm_nt`.
+        ValueError, TypeError: as of `fp4_gemm_nt`.
     """
     layout = _NT[compiled_dims]
     if disable_ue8m0_cast:
@@ -229,7 +230,7 @@ def k_grouped_fp4_gemm_nt_contiguous(
         recipe, alpha, epilogue: as for `fp4_gemm_nt`.
 
     Raises:
-        as `fp4_gemm_nt`.
+        ValueError, TypeError: as of `fp4_gemm_nt`.
     """
     layout = _COMPILED_DIMS[compiled_dims]
     sizes, group_layout = _sizes_and_layout(ks_cpu, grouped_layout, ks, ks_tensor)
@@ -257,7 +258,7 @@ def _operands(
     (a_codes, a_scales), (b_codes, b_scales) = a, b
     gran_k = _gran_k(a_scales, recipe, recipe_a, recipe_b)
     codes = (x.view(torch.int8) if x.dtype in _CODES else x for x in (a_codes, b_codes))
-    scale = torch.float8_e4m3fn if gran_k == _NVFP4_GROUP else torch.float8_e8m0fnu
+    scale = torch.float8_e4m3fn if gran_k == _NVFP4_GROUP else e8m0()
     scales = (x.view(scale) if x.dtype == torch.uint8 else x for x in (a_scales, b_scales))
     a_codes, b_codes = codes
     a_scales, b_scales = scales

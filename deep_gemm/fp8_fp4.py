@@ -70,7 +70,7 @@ def fp8_fp4_gemm_nt(
         bias: with FP4 weights, as for `fp8_int4_gemm_nt`.
 
     Raises:
-        as `fp8_gemm_nt`, and ValueError where arguments are of the other kind of b.
+        ValueError, TypeError: as of `fp8_gemm_nt`, and where arguments are of the other kind of b.
     """
     recipes = recipe, recipe_a, recipe_b
     if isinstance(b, PackedWeights):
@@ -112,7 +112,7 @@ def fp8_fp4_gemm_nn(
             `fp8_fp4_gemm_nt`, a and b as `fp8_gemm_nn` has them.
 
     Raises:
-        as `fp8_fp4_gemm_nt`.
+        ValueError, TypeError: as of `fp8_fp4_gemm_nt`.
     """
     recipes = recipe, recipe_a, recipe_b
     if not is_fp4(b):
@@ -147,7 +147,7 @@ def fp8_fp4_gemm_tn(
             `fp8_fp4_gemm_nt`, a and b as `fp8_gemm_tn` has them.
 
     Raises:
-        as `fp8_fp4_gemm_nt`.
+        ValueError, TypeError: as of `fp8_fp4_gemm_nt`.
     """
     recipes = recipe, recipe_a, recipe_b
     if not is_fp4(b):
@@ -181,7 +181,7 @@ def fp8_fp4_gemm_tt(
             `fp8_fp4_gemm_nt`, a and b as `fp8_gemm_tt` has them.
 
     Raises:
-        as `fp8_fp4_gemm_nt`.
+        ValueError, TypeError: as of `fp8_fp4_gemm_nt`.
     """
     recipes = recipe, recipe_a, recipe_b
     if not is_fp4(b):

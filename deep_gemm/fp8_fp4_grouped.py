@@ -52,12 +52,11 @@ def m_grouped_fp8_fp4_gemm_nt_contiguous(
 
     Args:
         b: a pair as of `m_grouped_fp8_gemm_nt_contiguous`; or FP4 weights as of `fp8_fp4_gemm_nt`, with G in front.
-        a, d, grouped_layout, recipe, recipe_a, recipe_b, compiled_dims, disable_ue8m0_cast, use_psum_layout,
-        ensure_zero_padding, expected_m_for_psum_layout, epilogue, m_indices: as for `m_grouped_fp8_gemm_nt_contiguous`.
+        others: as for `m_grouped_fp8_gemm_nt_contiguous`.
         bias: with FP4 weights, bfloat16, float16 or float32 `[G, N]`, added in FP32.
 
     Raises:
-        as `fp8_fp4_gemm_nt`.
+        ValueError, TypeError: as of `fp8_fp4_gemm_nt`.
     """
     recipes = recipe, recipe_a, recipe_b
     rows = use_psum_layout, ensure_zero_padding, expected_m_for_psum_layout
@@ -120,12 +119,10 @@ def m_grouped_fp8_fp4_gemm_nn_contiguous(
 
     Args:
         b: a pair as of `m_grouped_fp8_gemm_nn_contiguous`; or FP4 weights as of `fp8_fp4_gemm_nn`, with G in front.
-        a, d, grouped_layout, recipe, recipe_a, recipe_b, compiled_dims, disable_ue8m0_cast, use_psum_layout,
-        ensure_zero_padding, expected_m_for_psum_layout, epilogue, m_indices, bias: as for
-            `m_grouped_fp8_fp4_gemm_nt_contiguous`.
+        others: as for `m_grouped_fp8_fp4_gemm_nt_contiguous`.
 
     Raises:
-        as `fp8_fp4_gemm_nt`.
+        ValueError, TypeError: as of `fp8_fp4_gemm_nt`.
     """
     recipes = recipe, recipe_a, recipe_b
     rows = use_psum_layout, ensure_zero_padding, expected_m_for_psum_layout
@@ -164,7 +161,7 @@ def m_grouped_fp8_fp4_gemm_nt_masked(
         bias: with FP4 weights, bfloat16, float16 or float32 `[G, N]`, added in FP32.
 
     Raises:
-        as `fp8_fp4_gemm_nt`.
+        ValueError, TypeError: as of `fp8_fp4_gemm_nt`.
     """
     recipes = recipe, recipe_a, recipe_b
     if isinstance(b, PackedWeights):

@@ -140,7 +140,7 @@ def m_grouped_int8_gemm_nt_contiguous(
         epilogue: as for `m_grouped_fp8_gemm_nt_contiguous`; None where d is int32.
 
     Raises:
-        as `int8_gemm_nt`.
+        ValueError, TypeError: as of `int8_gemm_nt`.
     """
     a_data, a_scales, a_scale = _parts("a", a)
     w_data, w_scales, w_scale = _parts("w", w)
@@ -208,7 +208,7 @@ def m_grouped_int8_gemm_nt_masked(
         compiled_dims: which of M, N, K are constants of the compiled kernel.
 
     Raises:
-        as `int8_gemm_nt`.
+        ValueError, TypeError: as of `int8_gemm_nt`.
     """
     a_data, a_scales, a_scale = _parts("a", a)
     w_data, w_scales, w_scale = _parts("w", w)

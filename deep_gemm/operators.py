@@ -197,7 +197,8 @@ def _register(schema: str, run: Any, fake: Any, run_each: Any) -> Any:
     for device in ("CPU", "CUDA"):
         _library.impl(name, run, device)
     torch.library.register_fake(f"{_NAMESPACE}::{name}", fake, lib=_library)
-    torch.library.register_vmap(f"{_NAMESPACE}::{name}", run_each, lib=_library)
+    if hasattr(torch.library, "register_vmap"):  # torch 2.5
+        torch.library.register_vmap(f"{_NAMESPACE}::{name}", run_each, lib=_library)
     return getattr(getattr(torch.ops, _NAMESPACE), name).default
 
 

@@ -1,5 +1,6 @@
 #include "interrupt.hpp"
 
+#include <sys/syscall.h>
 #include <unistd.h>
 
 #include <atomic>
@@ -33,7 +34,7 @@ bool has_python() { return PyErr_CheckSignals != nullptr && Py_IsInitialized() !
 }  // namespace
 
 void check_interrupt() {
-    const int64_t thread = ::gettid();
+    const int64_t thread = ::syscall(SYS_gettid);  // glibc has gettid() from 2.30 on, wheels run from 2.28 on
     if (was_stopped(thread)) throw Interrupted{false};
     // Handlers run in the main thread only, and no other thread needs to wait for the GIL here.
     if (thread != ::getpid() || !has_python()) return;

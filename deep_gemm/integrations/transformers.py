@@ -21,6 +21,7 @@ import torch
 import deep_gemm
 
 from .._compiled import constant_when_compiled
+from .._dtypes import E8M0
 from .._targets import BLACKWELL_TARGETS
 from ..settings import get_target
 
@@ -155,7 +156,7 @@ def _scales(sf: torch.Tensor, is_sm100: bool, expected_mn: int | None = None) ->
 
     sf: of rows, or of blocks of 128 rows, of which `expected_mn` says how many there are.
     """
-    if sf.dtype != torch.float8_e8m0fnu:
+    if sf.dtype not in E8M0:
         return sf
     if not is_sm100:
         return sf.float()

@@ -19,6 +19,7 @@ from typing import Any
 import torch
 
 from .. import quantize
+from .._dtypes import E8M0
 from ..fp8 import fp8_gemm_nt
 from ..int8 import int8_gemm_nt, int8_row_sums
 from ..nn import QuantLinear
@@ -33,7 +34,7 @@ _OWN = "deep_gemm_weights"  # a layer's weights as products take them
 _BLOCKS, _TOKENS = (128, 128), (1, 128)  # rows and K that share a scale
 # By bits, what is taken off a stored value, and zero points.
 _ELEMENTS = {(4, 8, False): "int4", (4, 0, True): "uint4", (8, 128, False): "int8", (8, 0, True): "uint8"}
-_SCALES = (torch.float32, torch.bfloat16, torch.float16, torch.float8_e8m0fnu)  # of FP8 blocks
+_SCALES = (torch.float32, torch.bfloat16, torch.float16, *E8M0)  # of FP8 blocks
 _SIGN = {4: 0x88, 8: 0x80}  # of each value in a byte: what makes a stored one with an offset a signed one
 
 _logger = logging.getLogger("vllm.plugins.deep_gemm")

@@ -7,6 +7,7 @@ from typing import Any
 
 import torch
 
+from .._dtypes import e8m0
 from .formats import FORMATS, Config, Format, Layer, Read
 from .formats.fp8_blocks import stored_blocks
 from .matrix import Tensors
@@ -100,8 +101,7 @@ def fp8_blocks_from_checkpoint(
     if (block := parts[0][2]) != (128, 128):
         raise NotImplementedError(f"config's weight_block_size must be [128, 128] beside FP8 activations, got {block}")
     values = [values.view(torch.uint8) for values, _, _ in parts]
-    exponents = torch.float8_e8m0fnu
-    scales = [(s.view(exponents) if s.dtype == torch.uint8 else s).float() for _, s, _ in parts]
+    scales = [(s.view(e8m0()) if s.dtype == torch.uint8 else s).float() for _, s, _ in parts]
     data, blocks = (torch.stack(values), torch.stack(scales)) if stacked else (values[0], scales[0])
     return data.view(torch.float8_e4m3fn), blocks
 

@@ -2,6 +2,7 @@
 
 import os
 import re
+import runpy
 import shutil
 import stat
 import subprocess
@@ -12,6 +13,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
+ADDRESS = "https://example.org/deep_gemm"
 PACKAGED = ("deep_gemm", "setup.py", "pyproject.toml", "README.md", "LICENSE", "MANIFEST.in")
 
 
@@ -43,7 +45,8 @@ def wheel(tmp_path_factory):
             shutil.copy2(ROOT / name, clone / name)
     output = tmp_path_factory.mktemp("wheel")
     options = ("--no-deps", "--no-build-isolation", "--no-index", "--wheel-dir", output)
-    run(sys.executable, "-m", "pip", "wheel", *options, ".", cwd=clone, DG_SKIP_CUDA_BUILD="1")
+    environment = {"DG_SKIP_CUDA_BUILD": "1", "DG_REPOSITORY": ADDRESS}
+    run(sys.executable, "-m", "pip", "wheel", *options, ".", cwd=clone, **environment)
     shutil.rmtree(clone)
     (built,) = output.iterdir()
     return built
@@ -79,13 +82,40 @@ def test_the_wheel_states_what_it_needs(wheel):
     archive = zipfile.ZipFile(wheel)
     (metadata,) = (name for name in archive.namelist() if name.endswith(".dist-info/METADATA"))
     lines = archive.read(metadata).decode().splitlines()
-    assert "License-Expression: MIT" in lines
+    assert {"License-Expression: MIT", "License-File: LICENSE", f"Project-URL: Source, {ADDRESS}"} <= set(lines)
+    assert {"Author", "Keywords", "Classifier"} <= {line.partition(":")[0] for line in lines}
+    assert {f"Provides-Extra: {extra}" for extra in ("cli", "nvrtc", "transformers")} <= set(lines)
+    description = "\n".join(lines)
+    assert f"({ADDRESS}/blob/HEAD/docs/quick-start.md" in description
+    assert re.findall(r"\]\((?!https:|#)[^)]+\)", description) == []
     needs = {line.removeprefix("Requires-Dist: ") for line in lines if line.startswith("Requires-Dist")}
     assert {re.match(r"[\w-]+", need).group() for need in needs if "extra" not in need} == {
         "apache-tvm-ffi",
         "torch",
         "tqdm",
     }
+
+
+@pytest.mark.parametrize(
+    ("wrong", "said"),
+    [
+        ({}, []),
+        ({"sym_tag": "manylinux_2_34_x86_64"}, ["its symbols are those of manylinux_2_34_x86_64"]),
+        ({"unsupported_isa": True}, ["it needs instructions that not every such machine has"]),
+        ({"libs_to_eliminate": ["libtvm_ffi.so", "libz.so.1"]}, ["it needs libz.so.1"]),
+    ],
+)
+def test_a_wheel_that_would_not_run_everywhere_is_refused(wrong, said):
+    """What release.sh asks of auditwheel's answer."""
+    faults = runpy.run_path(str(ROOT / "third_party" / "check_wheel.py"))["faults"]
+    tag = "manylinux_2_28_x86_64"
+    found = {
+        "sym_tag": "manylinux_2_17_x86_64",
+        "unsupported_isa": False,
+        "libs_to_eliminate": ["libtvm_ffi.so"],
+    } | wrong
+    found["policy_upgrades"] = {tag: {"libs_to_eliminate": found["libs_to_eliminate"]}}
+    assert faults(found, tag) == said
 
 
 def test_the_library_needs_only_what_every_machine_has():
@@ -167,7 +197,7 @@ def test_a_missing_tvm_ffi_is_named():
 @pytest.fixture
 def scripts(tmp_path):
     """A clone's scripts alone, in a directory of their own."""
-    for name in ("develop.sh", "install.sh"):
+    for name in ("develop.sh", "install.sh", "release.sh"):
         shutil.copy2(ROOT / name, tmp_path / name)
     shutil.copytree(ROOT / "third_party", tmp_path / "third_party")
     return tmp_path
@@ -205,6 +235,7 @@ def test_scripts_refuse_an_old_python(scripts):
 def test_scripts_refuse_what_they_do_not_know(scripts):
     assert "unknown action 'tset'" in run("bash", "develop.sh", "tset", cwd=scripts, expect=1)
     assert "unknown argument '--help'" in run("bash", "install.sh", "--help", cwd=scripts, expect=1)
+    assert "unknown argument 'arm64'" in run("bash", "release.sh", "arm64", cwd=scripts, expect=1)
 
 
 def test_a_managed_interpreter_gets_a_venv(scripts):

@@ -10,7 +10,7 @@ from ...utils.math import ceil_div
 from ..matrix import Matrix
 from .config import ALL_OF_K, Config
 from .groups import Rows, group_index, grouping
-from .layer import INTEGERS, WORD_BITS, Format, Layer, Read, rows_of, unpacked
+from .layer import EXPONENTS, INTEGERS, WORD_BITS, Format, Layer, Read, rows_of, unpacked
 
 _FORMATS = ("pack-quantized", "int-quantized", "naive-quantized", "mixed-precision")
 _STRATEGIES = ("tensor", "channel", "group")
@@ -59,7 +59,7 @@ def _require_integers(layer: Layer, config: Config) -> None:
     is_float = config.of_weights().get("type") == "float"
     if isinstance(packed, torch.Tensor) and packed.dtype == torch.uint8:
         scales = layer.tensors.get(_SCALE)
-        exponents = isinstance(scales, torch.Tensor) and scales.dtype in (torch.uint8, torch.float8_e8m0fnu)
+        exponents = isinstance(scales, torch.Tensor) and scales.dtype in EXPONENTS
         _reject_float(layer, _PACKED, "mxfp4" if exponents else "nvfp4")
     if isinstance(plain, torch.Tensor) and (plain.dtype in _FLOATING or (is_float and plain.dtype != torch.int8)):
         _reject_float(layer, _PLAIN, "fp8-block")

@@ -7,6 +7,7 @@ from typing import Any
 
 import torch
 
+from ..._dtypes import E8M0
 from ...utils.math import ceil_div
 from ..matrix import Matrix
 from .config import Config
@@ -24,7 +25,7 @@ def stored_blocks(layer: Layer, config: Config) -> tuple[torch.Tensor, torch.Ten
     rows, columns = _block(config)
     values = layer.weights("weight", dtypes=_E4M3)
     n, k = values.shape
-    exponents: tuple[torch.dtype, ...] = (torch.float8_e8m0fnu,)
+    exponents = E8M0
     if config.choice("scale_fmt", ("ue8m0", "float", "float32", "fp32")) == "ue8m0":
         exponents = (*exponents, torch.uint8)
     blocks = layer.scales(

@@ -8,6 +8,7 @@ from typing import Any
 
 import torch
 
+from ..._dtypes import E8M0
 from ...utils.math import _UE8M0_NAN, _unpack_codes
 from ..matrix import Matrix
 from .config import Config
@@ -16,7 +17,7 @@ FLOATS = (torch.float32, torch.bfloat16, torch.float16)
 WORDS = (torch.int32,)
 WORD_BITS = 32
 PAIRS = (torch.int8, torch.uint8)
-EXPONENTS = (torch.uint8, torch.float8_e8m0fnu)
+EXPONENTS = (torch.uint8, *E8M0)
 INTEGERS = (torch.int8, torch.uint8, torch.int16, torch.int32, torch.int64)
 
 Dtypes = tuple[torch.dtype, ...]

@@ -5,6 +5,7 @@
 #include <cstring>
 
 #include "../../../util/require.hpp"
+#include "../../../util/wide_vectors.hpp"
 
 namespace deep_gemm::simulator {
 
@@ -163,8 +164,7 @@ void fetch_operand(const AsyncAccess& given, Cta& cta, const OperandLayout& layo
         }
 }
 
-__attribute__((optimize("O3"), target_clones("default", "arch=x86-64-v3", "arch=x86-64-v4"))) void
-multiply(const float* a, const float* b, unsigned m, unsigned n, unsigned k, float* d) {
+DEEP_GEMM_WIDE_VECTORS void multiply(const float* a, const float* b, unsigned m, unsigned n, unsigned k, float* d) {
     static thread_local float columns[kMatrixK * 256];
     for (unsigned row = 0; row < n; ++row)
         for (unsigned i = 0; i < k; ++i) columns[i * 256 + row] = b[row * kMatrixK + i];

@@ -6,6 +6,7 @@
 #include <bit>
 #include <cstring>
 
+#include "../../../util/wide_vectors.hpp"
 #include "matrix_unit.hpp"
 #include "mma_sync.hpp"
 
@@ -54,8 +55,7 @@ void read_operands(Warp& w, const Instruction& in, Operands& out) {
 }
 
 // Products of two elements are exact in FP32, so that it does not matter whether a host fuses them with the sum.
-__attribute__((optimize("O3"), target_clones("default", "arch=x86-64-v3", "arch=x86-64-v4"))) void
-multiply(const Operands& from, unsigned m, unsigned k, Row (&sums)[kMaxRows]) {
+DEEP_GEMM_WIDE_VECTORS void multiply(const Operands& from, unsigned m, unsigned k, Row (&sums)[kMaxRows]) {
     constexpr unsigned kTogether = 4;  // rows whose sums do not wait for each other
     for (unsigned first = 0; first < m; first += kTogether) {
         Row out[kTogether] = {};
