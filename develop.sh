@@ -6,6 +6,7 @@
 #   ./develop.sh test [ARG..] ... then the tests, with ARG... for pytest (--full: all of the matrices, not a sample)
 #   ./develop.sh lint         the linters, the formatters' checks and the type checkers; no build
 #   ./develop.sh format       the formatters
+#   ./develop.sh docs         the documentation site, into build/site; what MkDocs warns of is an error; no build
 #
 # PYTHON=/path/to/python names the interpreter; environment of the build: the head of setup.py.
 set -euo pipefail
@@ -24,13 +25,17 @@ clang_format() {
 action=${1:-build}
 [ $# -gt 0 ] && shift
 case $action in
-    build | run | test | lint | format) ;;
-    *) stop "unknown action '$action': say nothing, run, test, lint or format" ;;
+    build | run | test | lint | format | docs) ;;
+    *) stop "unknown action '$action': say nothing, run, test, lint, format or docs" ;;
 esac
 case $action in
     format)
         choose_python
         install_requirements requirements-lint.txt
+        ;;
+    docs)
+        choose_python
+        install_requirements requirements-docs.txt requirements-lint.txt # ruff formats the signatures
         ;;
     lint) # types are those of what is imported: torch is needed, a compiler is not
         choose_python
@@ -59,6 +64,10 @@ case $action in
         clang_format --dry-run -Werror
         "$python" -m mypy --strict deep_gemm
         PYRIGHT_PYTHON_IGNORE_WARNINGS=1 "$python" -m pyright --pythonpath "$(command -v "$python")" deep_gemm
+        ;;
+    docs)
+        NO_MKDOCS_2_WARNING=1 "$python" -m mkdocs build --quiet --clean
+        say "built. Open $PWD/build/site/index.html"
         ;;
     format)
         "$python" -m ruff check --fix-only .

@@ -10,7 +10,9 @@ import pytest
 ROOT = Path(__file__).resolve().parents[2]
 RESULTS = ROOT / "benchmarks" / "results"
 DOCUMENTS = sorted(
-    path for path in ROOT.rglob("*.md") if not any(part[0] == "." for part in path.relative_to(ROOT).parts)
+    path
+    for path in ROOT.rglob("*.md")
+    if not any(part[0] == "." or part in ("build", "dist") for part in path.relative_to(ROOT).parts)
 )
 SOURCES = [path for folder in ("csrc", "deep_gemm", "benchmarks") for path in (ROOT / folder).rglob("*.*")]
 ALL_SOURCES = [*SOURCES, *(ROOT / "tests").rglob("*.cpp")]

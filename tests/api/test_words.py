@@ -37,6 +37,12 @@ def test_messages_are_plain_english(pattern, word) -> None:
     assert not found(pattern, sources), f"say {word!r}"
 
 
+@pytest.mark.parametrize(("pattern", "word"), WORDS["documents"].items())
+def test_documents_are_plain_english(pattern, word) -> None:
+    documents = [ROOT / "README.md", *(ROOT / "docs").rglob("*.md"), *(ROOT / "examples").glob("*.md")]
+    assert not found(pattern, documents), f"say {word!r}"
+
+
 def test_an_old_word_would_be_seen(tmp_path) -> None:
     old = tmp_path / "old.cpp"
     old.write_text('require(false, "w must be of int4, but is ", name); constexpr int kMostRows = 1;\n')
