@@ -92,7 +92,9 @@ def calls(device: torch.device, place: Callable[[torch.Tensor], object]) -> Call
     new_a, new_scales = always_new(fp8(m, k, device=device)), always_new(row_scales(m, 4, device))
     return {
         "fp8_gemm_nt": lambda: deep_gemm.fp8_gemm_nt(a, b, d),
-        "fp8_gemm_nt without the Python wrapper": lambda: C.gemm(a[0], a[1], b[0], b[1], d, None, 6),
+        "fp8_gemm_nt without the Python wrapper": lambda: C.product(
+            a=a[0], a_scales=a[1], b=b[0], b_scales=b[1], d=d, layout=6
+        ),
         "fp8_gemm_nt, d always new": lambda: deep_gemm.fp8_gemm_nt(a, b, next(new_d)),
         "fp8_gemm_nt, a, its scales and d always new": lambda: deep_gemm.fp8_gemm_nt(
             (next(new_a), next(new_scales)), b, next(new_d)
@@ -106,7 +108,7 @@ def calls(device: torch.device, place: Callable[[torch.Tensor], object]) -> Call
 def calls_of_torch(device: torch.device) -> Calls:
     """What needs torch on the device: workspaces, and torch's own calls to compare with."""
     import deep_gemm
-    from deep_gemm._extension import LIBRARY
+    from deep_gemm._extension import LIBRARY, C
 
     m, n, k = 64, 256, 512
     a, b = (
@@ -119,11 +121,11 @@ def calls_of_torch(device: torch.device) -> Calls:
     tall_a = (fp8(k, m, device=device), row_scales(m, 4, device).T)
     tall_b = (fp8(k, n, device=device), row_scales(n, 4, device).T)
     groups, layout = torch.empty(4, m, n, device=device), torch.tensor(sizes, dtype=torch.int32, device=device)
-    ready, shared = row_scales(m, 4, device), tvm_ffi.load_module(str(LIBRARY)).gemm
+    ready, shared = row_scales(m, 4, device), tvm_ffi.load_module(str(LIBRARY)).product
+    record = {"a": a[0], "a_scales": ready, "b": b[0], "b_scales": b[1], "d": d, "layout": 6}
+    fields = [record.get(name) for name in C.product_fields().split()]
     return {
-        "fp8_gemm_nt without the Python wrapper, tensors shared (tvm-ffi's way)": lambda: shared(
-            a[0], ready, *b, d, None, 6
-        ),
+        "fp8_gemm_nt without the Python wrapper, tensors shared (tvm-ffi's way)": lambda: shared(*fields),
         "fp8_gemm_nt, row-major scales (two kernels)": lambda: deep_gemm.fp8_gemm_nt(a, b, d),
         "k-grouped tn (three kernels)": lambda: deep_gemm.k_grouped_fp8_gemm_tn_contiguous(
             tall_a, tall_b, groups, sizes, layout

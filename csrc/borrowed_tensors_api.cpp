@@ -36,21 +36,22 @@ struct LendingFunction {
     PyMethodDef method;
     TVMFFISafeCallType call;
     PyObject* sharing;  // tvm-ffi's own callable of the same function
-    ptrdiff_t written;  // which argument is written
+    NamedPlaces named;
+    ArgumentPlaces places;
     Surroundings surroundings;
     Lender lender;
 };
 
 constexpr const char* kNoGradient = "an argument asks for a gradient, which d would not have";
 
-/// Tells torch that a tensor, or each of several, was written, as its own operators do. False where that raised.
-bool count_write(PyObject* written, PyObject* argument) {
-    if (written == &_Py_NoneStruct) return true;
-    PyObject* const type = type_of(argument);
-    PyObject* const tensors = type == &PyTuple_Type || type == &PyList_Type ? argument : tuple_of(argument);
-    if (tensors == nullptr) return false;
-    PyObject* const result = call_with(written, tensors);
-    if (tensors != argument) Py_DecRef(tensors);
+/// Tells torch that its tensors among those that a call has written were, as its own operators do. False where that
+/// raised.
+bool count_writes(PyObject* count, const BorrowedArguments& arguments) {
+    if (count == &_Py_NoneStruct) return true;
+    PyObject* const tensors = arguments.written();
+    if (tensors == nullptr) return PyErr_Occurred() == nullptr;
+    PyObject* const result = call_with(count, tensors);
+    Py_DecRef(tensors);
     if (result == nullptr) return false;
     Py_DecRef(result);
     return true;
@@ -114,33 +115,67 @@ bool records(const Surroundings& around) {
     return yes;
 }
 
-PyObject* call_sharing(PyObject* function, PyObject* const* arguments, ptrdiff_t count) {
-    PyObject* const tuple = PyTuple_New(count);
+PyObject* call_sharing(PyObject* function, const BorrowedArguments& arguments) {
+    PyObject* const tuple = PyTuple_New(arguments.count());
     if (tuple == nullptr) return nullptr;
-    for (ptrdiff_t i = 0; i < count; ++i) {
-        Py_IncRef(arguments[i]);
-        PyTuple_SetItem(tuple, i, arguments[i]);  // takes the reference
+    for (ptrdiff_t i = 0; i < arguments.count(); ++i) {
+        PyObject* const given = arguments.objects()[i];
+        PyObject* const item = given == nullptr ? &_Py_NoneStruct : given;
+        Py_IncRef(item);
+        PyTuple_SetItem(tuple, i, item);  // takes the reference
     }
     PyObject* const result = PyObject_CallObject(function, tuple);
     Py_DecRef(tuple);
     return result;
 }
 
-PyObject* call_borrowing(PyObject* self, PyObject* const* arguments, ptrdiff_t count) noexcept {
+/// Reads them in their places. False, with an error, where they cannot be such.
+bool read(const LendingFunction& function, PyObject* const* given, ptrdiff_t count, PyObject* names,
+          BorrowedArguments& arguments) {
+    const bool is_record = function.named.count() > 0;
+    if (is_record != (names != nullptr) || (is_record && count != 0)) {
+        PyErr_Format(function.surroundings.type_error, "%s takes its arguments %s", function.name.c_str(),
+                     is_record ? "by their names only" : "without names");
+        return false;
+    }
+    if (!is_record) {
+        for (ptrdiff_t i = 0; i < count; ++i) arguments.add(given[i], i);
+        return true;
+    }
+    NamedPlaces::Places made;
+    PyObject* unknown = nullptr;
+    const NamedPlaces::Places* const places = function.named.find(names, made, unknown);
+    if (places == nullptr) {
+        PyErr_Format(function.surroundings.type_error, "%s takes no argument %R", function.name.c_str(), unknown);
+        return false;
+    }
+    const ptrdiff_t named = PySequence_Size(names);
+    for (ptrdiff_t i = 0; i < named; ++i) {
+        const ptrdiff_t place = (*places)[static_cast<size_t>(i)];
+        if (place == function.places.written)
+            arguments.add_written(given[i]);
+        else
+            arguments.add(given[i], place);
+    }
+    return true;
+}
+
+PyObject* call_borrowing(PyObject* self, PyObject* const* given, ptrdiff_t count, PyObject* names) noexcept {
     const auto& function = *static_cast<const LendingFunction*>(PyCapsule_GetPointer(self, nullptr));
     const Surroundings& around = function.surroundings;
     if (any_modes(around)) {
         PyErr_SetString(around.type_error, "one of torch's dispatch modes is active: an operator must serve this call");
         return nullptr;
     }
-    BorrowedArguments lent(function.lender, function.written);
-    bool all = count <= kMaxArguments;
-    for (ptrdiff_t i = 0; all && i < count; ++i) all = lent.add(arguments[i]);
-    if (!all) {
-        PyObject* const result = call_sharing(function.sharing, arguments, count);
-        PyObject* const d = count > function.written ? arguments[function.written] : nullptr;
-        if (result == nullptr || d == nullptr || type_of(d) != &PyList_Type) return result;
-        return count_write(around.written, d) ? result : nullptr;
+    if (count > kMaxArguments) {
+        PyErr_Format(around.type_error, "%s was given %zd arguments", function.name.c_str(), count);
+        return nullptr;
+    }
+    BorrowedArguments lent(function.lender, function.places, names == nullptr ? count : function.named.count());
+    if (!read(function, given, count, names, lent)) return nullptr;
+    if (!lent.all_lent()) {
+        PyObject* const result = call_sharing(function.sharing, lent);
+        return result == nullptr || count_writes(around.written, lent) ? result : nullptr;
     }
     const bool recorded = records(around);
     if (recorded && lent.any_wants(around.wants, false)) {
@@ -158,13 +193,22 @@ PyObject* call_borrowing(PyObject* self, PyObject* const* arguments, ptrdiff_t c
                             .recorded = recorded,
                             .allocator = {}};
         RunningCall* const outer = std::exchange(RunningCall::current, &running);
-        failed = function.call(nullptr, lent.data(), static_cast<int32_t>(count), &result);
+        failed = function.call(nullptr, lent.data(), static_cast<int32_t>(lent.count()), &result);
         RunningCall::current = outer;
         PyEval_RestoreThread(running.thread);
     }
     if (failed != 0) return PyErr_Occurred() ? nullptr : PyObject_CallObject(around.raise, nullptr);
-    if (!count_write(around.written, arguments[function.written])) return nullptr;
+    if (!count_writes(around.written, lent)) return nullptr;
     return PyBool_FromLong(result.v_int64 != 0);
+}
+
+/// Both operands' scales and D: of a record by their names, elsewhere in the places that products had them in.
+std::array<ptrdiff_t, 3> seldom_new(PyObject* names, ptrdiff_t written) {
+    std::array<ptrdiff_t, 3> places = {1, 3, written};
+    for (ptrdiff_t i = 0; i < PySequence_Size(names); ++i)
+        for (const auto& [name, place] : {std::pair{"a_scales", &places[0]}, std::pair{"b_scales", &places[1]}})
+            if (PyUnicode_CompareWithASCIIString(PyTuple_GetItem(names, i), name) == 0) *place = i;
+    return places;
 }
 
 /// Raises what the last call of a borrowing function in this thread failed with, the way tvm-ffi does.
@@ -195,20 +239,19 @@ void begin_cold_call() {
 
 DEEP_GEMM_EXPORT(raise_last_error, deep_gemm::raise_last_error);
 
-/// A Python callable of `call`, an export that writes its argument number `written` and returns a bool. Called by
-/// deep_gemm/_extension.py, with the GIL. It, and all that it is given, lives as long as the process.
+/// A Python callable of `call`, an export that returns a bool and writes its argument number `written`; of a record,
+/// whose fields' names `names` has, also the two behind that. Called by deep_gemm/_extension.py, with the GIL. It, and
+/// all that it is given, lives as long as the process.
 extern "C" [[gnu::visibility("default")]] PyObject* deep_gemm_borrowing_function(
-    const char* name, TVMFFISafeCallType call, ptrdiff_t written, PyObject* sharing, PyObject* exchange_api,
-    PyObject* raise, PyObject* modes, PyObject* negated, PyObject* count_writes, PyObject* records, PyObject* wants,
-    PyObject* type_error, PyObject* runtime_error) {
+    const char* name, TVMFFISafeCallType call, PyObject* names, ptrdiff_t written, PyObject* sharing,
+    PyObject* exchange_api, PyObject* raise, PyObject* modes, PyObject* negated, PyObject* count_writes,
+    PyObject* records, PyObject* wants, PyObject* type_error, PyObject* runtime_error) {
     using namespace deep_gemm;
     const auto* const api =
         static_cast<const DLPackExchangeAPI*>(PyCapsule_GetPointer(exchange_api, "dlpack_exchange_api"));
     if (api == nullptr) return nullptr;
-    if (api->dltensor_from_py_object_no_sync == nullptr) {  // a lender may leave it out
-        Py_IncRef(sharing);
-        return sharing;
-    }
+    const ptrdiff_t fields = PySequence_Size(names);
+    if (fields > kMaxArguments) return PyErr_Format(type_error, "%s has too many fields", name);
     const Surroundings surroundings{raise,   modes, PyLong_FromLong(0), negated,      count_writes,
                                     records, wants, type_error,         runtime_error};
     for (PyObject* kept :
@@ -218,10 +261,11 @@ extern "C" [[gnu::visibility("default")]] PyObject* deep_gemm_borrowing_function
                                                .method = {},
                                                .call = call,
                                                .sharing = sharing,
-                                               .written = written,
+                                               .named = NamedPlaces(names),
+                                               .places = {written, fields > 0 ? 3 : 1, seldom_new(names, written)},
                                                .surroundings = surroundings,
                                                .lender = {exchange_api, api}};
-    function->method = {function->name.c_str(), call_borrowing, kMethFastcall, nullptr};
+    function->method = {function->name.c_str(), call_borrowing, kMethFastcall | kMethKeywords, nullptr};
     PyObject* const self = PyCapsule_New(function, nullptr, nullptr);
     return self == nullptr ? nullptr : PyCFunction_NewEx(&function->method, self, nullptr);
 }

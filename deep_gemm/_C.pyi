@@ -1,7 +1,8 @@
 """What the native runtime, `_C.so`, exports: see `DEEP_GEMM_EXPORT` in csrc/*_api.cpp.
 
 `_C.so` is no Python module. `deep_gemm._extension` loads it and hands it on as `C`, and this file tells type checkers
-and readers what `C` has. Arguments are positional only. tests/api/test_stubs.py compares names and argument counts.
+and readers what `C` has. Arguments are positional only, but for the fields of a record, which have names only.
+tests/api/test_stubs.py compares names and argument counts.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -9,47 +10,78 @@ from typing import Any
 
 from torch import Tensor
 
-# csrc/products_api.cpp: products, one for each grouping. Which format the operands have, their dtypes and scales say.
-# Bits of `layout`: 1, 2, 4 compile M, N, K in; with 8 A is [K, M], with 16 B is [K, N]. A recipe says how many rows of
-# A, of B, and how much of K share a scale.
+# csrc/products_api.cpp: products, of all formats and groupings, by a record of named fields.
 
-def gemm(
+def product(
+    *,
     a: Tensor,
-    a_scales: Tensor | None,
+    a_scales: Tensor | None = None,
+    a_zeros: Tensor | None = None,
+    a_scale: int | None = None,
+    a_zero: int | None = None,
+    a_element: int | None = None,
+    a_group_k: int | None = None,
     b: Tensor,
-    b_scales: Tensor | None,
-    d: Tensor | tuple[Tensor, Tensor],
-    c: Tensor | None,
-    layout: int,
+    b_scales: Tensor | None = None,
+    b_zeros: Tensor | None = None,
+    b_second_scales: Tensor | None = None,
+    b_sums: Tensor | None = None,
+    b_scale: int | None = None,
+    b_element: int | None = None,
+    b_rows: int | None = None,
+    b_k: int | None = None,
+    b_group_k: int | None = None,
+    b_zeros_k: int | None = None,
+    d: Tensor | Sequence[Tensor],
+    d_scales: Tensor | None = None,
+    d_count: Tensor | None = None,
+    grouped_layout: Tensor | None = None,
+    masked_m: Tensor | None = None,
+    ks: Sequence[int] | None = None,
+    psum: bool | None = None,
+    zero_padding: bool | None = None,
+    expected_m: int | None = None,
+    group_by_group: bool | None = None,
+    batched_form: int | None = None,
+    layout: int | None = None,
     recipe: Sequence[int] | None = None,
-    recipe_a: Sequence[int] | None = None,
-    recipe_b: Sequence[int] | None = None,
+    c: Tensor | None = None,
+    bias: Tensor | None = None,
+    alpha: Tensor | None = None,
     alpha_bits: int | None = None,
-    row_scale: Tensor | None = None,
     gate: Sequence[int] | None = None,
-    /,
+    row_scale: Tensor | None = None,
+    head_splits: Sequence[int] | None = None,
 ) -> bool:
-    """D = C + A B^T for A [M, K] and B [N, K].
+    """D = C + A B^T, with what fields say beside it. Which formats operands have, their dtypes and scales say.
 
-    False where K is 0: nothing is launched, and the caller makes D C or zero. Or where B is of FP4: `packed_gemm` and
-    `fp4_gemm` take that.
+    False where nothing is launched: the product is empty (K = 0, or nothing but padding), so that D is C or zero, which
+    the caller makes it; K is too long for exact sums, which it splits; or B is a pair of FP4 weights, and no field says
+    so.
+
+    Args:
+        a, b: [M, K] and [N, K], with groups in front; `a_scales`, `b_scales` of either.
+        a_scale, b_scale: bits of an FP32 number, where all of an operand has one scale; a_zero: one zero point for all.
+        a_element, b_element: numbers of the element table, where a dtype does not say them: "s8" or "s4" of integers a,
+            "e2m1r" of FP4 by FP4, and the element of packed weights.
+        a_group_k, b_group_k: the K that shares a scale, of operands without a recipe.
+        b_rows, b_k, b_zeros_k, b_zeros, b_second_scales: of packed weights; b_sums: of rows of integers too.
+        d, d_scales, d_count: written. A tuple or list for d is all three, or the first two of them.
+        grouped_layout, psum, zero_padding, expected_m: experts whose rows follow each other.
+        masked_m, expected_m: experts that have a matrix each.
+        ks, grouped_layout, psum, group_by_group: groups along K, as far as the host knows them; or flattened matrices.
+        batched_form: the number of an expression (`batched_forms`).
+        layout: bits 1, 2, 4 compile M, N, K in; with 8 a is [K, M], with 16 b is [K, N]; 32: disable_ue8m0_cast.
+        recipe: how many rows of A, of B, and how much of K share a scale; or of A rows and K, and of B rows and K.
+        c, bias, alpha, alpha_bits, gate, row_scale: as `deep_gemm.epilogue.step_arguments` has them.
+        head_splits: D is written in heads, of each `left` columns, `mid` that stay as they are, `right` columns.
     """
 
-def gemm_in_heads(
-    a: Tensor,
-    a_scales: Tensor | None,
-    b: Tensor,
-    b_scales: Tensor | None,
-    d: Tensor,
-    head_splits: Sequence[int],
-    layout: int,
-    recipe: Sequence[int] | None,
-    /,
-) -> bool:
-    """A B^T, written in heads: of each, `left` columns of D, `mid` that stay as they are, `right` columns.
+def product_key(*fields: Any) -> bytes:
+    """What a call would be known again by, of all fields in order. For tests."""
 
-    False where K is 0: nothing is launched, and the caller makes what is written zero.
-    """
+def product_fields() -> str:
+    """The names of a record's fields in their order, one a word."""
 
 def build_id() -> str:
     """Which Python files the library goes with: the version, and a hash of this file."""
@@ -60,304 +92,8 @@ def element_names() -> str:
 def batched_forms() -> str:
     """The einsum expressions that have a kernel, one a word, in the order of their numbers."""
 
-def einsum(
-    a: Tensor,
-    a_scales: Tensor | None,
-    b: Tensor,
-    b_scales: Tensor | None,
-    d: Tensor | tuple[Tensor, Tensor],
-    c: Tensor | None,
-    form: int,
-    recipe: Sequence[int] | None,
-    alpha_bits: int | None = None,
-    /,
-) -> bool:
-    """A product for each matrix of a batch, or their sum.
-
-    False where K is 0: nothing is launched, and the caller makes D C or zero.
-    """
-
-def int8_gemm(
-    a: Tensor,
-    a_scales: Tensor | None,
-    b: Tensor,
-    b_scales: Tensor | None,
-    d: Tensor | tuple[Tensor, Tensor],
-    c: Tensor | None,
-    bias: Tensor | None,
-    zeros: Tensor | None,
-    sums: Tensor | None,
-    record: Sequence[int],
-    recipe: Sequence[int] | None,
-    layout: int,
-    alpha_bits: int | None = None,
-    row_scale: Tensor | None = None,
-    gate: Sequence[int] | None = None,
-    /,
-) -> bool:
-    """D = C + A B^T + bias of INT8 operands, with scales that all of K shares, as tensors or as the bits of an FP32
-    number; or of neither, and D int32. `sums`: of b's rows, where a has zero points; None: they are computed. `told`:
-    these bits of a's and of b's scale (-1: it is no number), and a's zero point (2^32: it is no number).
-
-    False where K is 0, and where scaled sums of so much would not be exact: nothing is launched, and the caller makes
-    D C plus bias, or calls again with parts of K.
-    """
-
-def int8_m_grouped_gemm_contiguous(
-    a: Tensor,
-    a_scales: Tensor | None,
-    w: Tensor,
-    w_scales: Tensor | None,
-    d: Tensor | tuple[Tensor, Tensor],
-    grouped_layout: Tensor,
-    bias: Tensor | None,
-    zeros: Tensor | None,
-    sums: Tensor | None,
-    record: Sequence[int],
-    recipe: Sequence[int] | None,
-    layout: int,
-    psum: bool,
-    zero_padding: bool,
-    expected_m: int,
-    alpha_bits: int | None = None,
-    row_scale: Tensor | None = None,
-    gate: Sequence[int] | None = None,
-    /,
-) -> bool:
-    """The same of experts, as `m_grouped_gemm_contiguous`."""
-
-def int8_m_grouped_gemm_masked(
-    a: Tensor,
-    a_scales: Tensor | None,
-    w: Tensor,
-    w_scales: Tensor | None,
-    d: Tensor | tuple[Tensor, Tensor],
-    masked_m: Tensor,
-    bias: Tensor | None,
-    zeros: Tensor | None,
-    sums: Tensor | None,
-    expected_m: int,
-    record: Sequence[int],
-    recipe: Sequence[int] | None,
-    layout: int,
-    alpha_bits: int | None = None,
-    row_scale: Tensor | None = None,
-    gate: Sequence[int] | None = None,
-    /,
-) -> bool:
-    """The same of experts with matrices of their own, as `m_grouped_gemm_masked`."""
-
 def int8_row_sums(b: Tensor, scales: Tensor | None, sums: Tensor, recipe: Sequence[int] | None, /) -> None:
     """Sums of the rows of INT8 [N, K] or [G, N, K]: int32, or float32, times scales, where there is a recipe."""
-
-def packed_gemm(
-    a: Tensor,
-    a_scales: Tensor | None,
-    w: Tensor,
-    w_scales: Tensor | None,
-    d: Tensor | tuple[Tensor, Tensor],
-    c: Tensor | None,
-    bias: Tensor | None,
-    zeros: Tensor | None,
-    w_sums: Tensor | None,
-    w_zeros: Tensor | None,
-    w_second_scales: Tensor | None,
-    record: Sequence[int],
-    layout: int,
-    alpha_bits: int | None = None,
-    row_scale: Tensor | None = None,
-    gate: Sequence[int] | None = None,
-    /,
-) -> bool:
-    """D = C + A W^T + bias of PackedWeights. `told`: their element, N, K, the K that shares a scale (0: all of it), the
-    bits of A's scale if it is a number (-1: it has a tensor of them), its zero point likewise (2^32), whether A has two
-    integers a byte, the K that shares a word of the weights' zeros (0: all), and that which shares a scale of A's (0:
-    as is usual). `w` may be a pair as public APIs have it, too: FP4 of two codes a byte, or E4M3.
-
-    False where K is 0: nothing is launched, and the caller makes D C or zero.
-    """
-
-def packed_m_grouped_gemm_contiguous(
-    a: Tensor,
-    a_scales: Tensor | None,
-    w: Tensor,
-    w_scales: Tensor | None,
-    d: Tensor | tuple[Tensor, Tensor],
-    grouped_layout: Tensor,
-    bias: Tensor | None,
-    zeros: Tensor | None,
-    w_sums: Tensor | None,
-    w_zeros: Tensor | None,
-    w_second_scales: Tensor | None,
-    record: Sequence[int],
-    layout: int,
-    psum: bool,
-    zero_padding: bool,
-    expected_m: int,
-    alpha_bits: int | None = None,
-    row_scale: Tensor | None = None,
-    gate: Sequence[int] | None = None,
-    /,
-) -> bool:
-    """The same of experts, as `m_grouped_gemm_contiguous`."""
-
-def packed_m_grouped_gemm_masked(
-    a: Tensor,
-    a_scales: Tensor | None,
-    w: Tensor,
-    w_scales: Tensor | None,
-    d: Tensor | tuple[Tensor, Tensor],
-    masked_m: Tensor,
-    bias: Tensor | None,
-    zeros: Tensor | None,
-    w_sums: Tensor | None,
-    w_zeros: Tensor | None,
-    w_second_scales: Tensor | None,
-    expected_m: int,
-    record: Sequence[int],
-    layout: int,
-    alpha_bits: int | None = None,
-    row_scale: Tensor | None = None,
-    gate: Sequence[int] | None = None,
-    /,
-) -> bool:
-    """The same of experts, as `m_grouped_gemm_masked`."""
-
-def m_grouped_gemm_contiguous(
-    a: Tensor,
-    a_scales: Tensor | None,
-    b: Tensor,
-    b_scales: Tensor | None,
-    d: Tensor | tuple[Tensor, Tensor],
-    grouped_layout: Tensor,
-    layout: int,
-    psum: bool,
-    zero_padding: bool,
-    expected_m: int,
-    recipe: Sequence[int] | None = None,
-    recipe_a: Sequence[int] | None = None,
-    recipe_b: Sequence[int] | None = None,
-    alpha_bits: int | None = None,
-    row_scale: Tensor | None = None,
-    gate: Sequence[int] | None = None,
-    /,
-) -> bool:
-    """Experts' rows one after the other. False where K is 0: nothing is launched, and the caller makes D zero."""
-
-def m_grouped_gemm_masked(
-    a: Tensor,
-    a_scales: Tensor | None,
-    b: Tensor,
-    b_scales: Tensor | None,
-    d: Tensor | tuple[Tensor, Tensor],
-    masked_m: Tensor,
-    expected_m: int,
-    layout: int,
-    recipe: Sequence[int] | None = None,
-    recipe_a: Sequence[int] | None = None,
-    recipe_b: Sequence[int] | None = None,
-    alpha_bits: int | None = None,
-    row_scale: Tensor | None = None,
-    gate: Sequence[int] | None = None,
-    /,
-) -> bool:
-    """The first masked_m[g] rows of each expert. False where K is 0: nothing is launched; the caller makes D zero."""
-
-def k_grouped_gemm(
-    a: Tensor,
-    a_scales: Tensor | None,
-    b: Tensor,
-    b_scales: Tensor | None,
-    d: Tensor,
-    ks: Sequence[int],
-    grouped_layout: Tensor,
-    c: Tensor | None,
-    layout: int,
-    psum: bool,
-    group_by_group: bool,
-    gran_k: int,
-    alpha_bits: int | None = None,
-    /,
-) -> bool:
-    """D[g] = C[g] + A_g B_g^T for A [sum_k, M] and B [sum_k, N], or flattened group by group [M, k_g] and [N, k_g].
-
-    False where no group has any K: nothing is launched, and the caller makes D C or zero.
-    """
-
-# csrc/fp4_api.cpp: both operands are int8 of two E2M1 codes each, K contiguous; a scale is for `gran_k` of K.
-
-def fp4_gemm(
-    a: Tensor,
-    a_scales: Tensor | None,
-    b: Tensor,
-    b_scales: Tensor | None,
-    d: Tensor | tuple[Tensor, Tensor],
-    c: Tensor | None,
-    alpha: Tensor | None,
-    alpha_number: int,
-    gran_k: int,
-    layout: int,
-    row_scale: Tensor | None = None,
-    /,
-) -> bool:
-    """Without a tensor `alpha`: the FP32 bits of a number, or -1.
-
-    False where K is 0: nothing is launched, and the caller makes D C or zero.
-    """
-
-def fp4_m_grouped_gemm_contiguous(
-    a: Tensor,
-    a_scales: Tensor | None,
-    b: Tensor,
-    b_scales: Tensor | None,
-    d: Tensor | tuple[Tensor, Tensor],
-    grouped_layout: Tensor,
-    alpha: Tensor | None,
-    alpha_number: int,
-    gran_k: int,
-    layout: int,
-    psum: bool,
-    zero_padding: bool,
-    expected_m: int,
-    row_scale: Tensor | None = None,
-    /,
-) -> bool:
-    """The same of experts, as `m_grouped_gemm_contiguous`."""
-
-def fp4_m_grouped_gemm_masked(
-    a: Tensor,
-    a_scales: Tensor | None,
-    b: Tensor,
-    b_scales: Tensor | None,
-    d: Tensor | tuple[Tensor, Tensor],
-    masked_m: Tensor,
-    expected_m: int,
-    alpha: Tensor | None,
-    alpha_number: int,
-    gran_k: int,
-    layout: int,
-    row_scale: Tensor | None = None,
-    /,
-) -> bool:
-    """The same of experts, as `m_grouped_gemm_masked`."""
-
-def fp4_k_grouped_gemm(
-    a: Tensor,
-    a_scales: Tensor | None,
-    b: Tensor,
-    b_scales: Tensor | None,
-    d: Tensor,
-    ks: Sequence[int],
-    grouped_layout: Tensor,
-    c: Tensor | None,
-    alpha: Tensor | None,
-    alpha_number: int,
-    gran_k: int,
-    layout: int,
-    psum: bool,
-    /,
-) -> bool:
-    """The same of K groups, as `k_grouped_gemm` group by group."""
 
 # csrc/settings_api.cpp: what later calls obey.
 

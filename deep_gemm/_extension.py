@@ -22,29 +22,9 @@ __all__ = ["C"]
 PACKAGE_DIRECTORY = Path(__file__).resolve().parent
 LIBRARY = PACKAGE_DIRECTORY / "_C.so"
 # Called in every layer of every step: these borrow their tensors (csrc/borrowed_tensors_api.cpp).
-BORROWING = (
-    "combine_rows",
-    "einsum",
-    "fp4_gemm",
-    "fp4_k_grouped_gemm",
-    "fp4_m_grouped_gemm_contiguous",
-    "fp4_m_grouped_gemm_masked",
-    "gather_rows",
-    "gemm",
-    "gemm_in_heads",
-    "int8_gemm",
-    "int8_m_grouped_gemm_contiguous",
-    "int8_m_grouped_gemm_masked",
-    "k_grouped_gemm",
-    "m_grouped_gemm_contiguous",
-    "m_grouped_gemm_masked",
-    "packed_gemm",
-    "packed_m_grouped_gemm_contiguous",
-    "packed_m_grouped_gemm_masked",
-    "quantize",
-    "route",
-)
-WRITTEN = 4  # the place of D among their arguments
+BORROWING = ("combine_rows", "gather_rows", "product", "quantize", "route")
+RECORDS = ("product",)  # those that take a record by named fields; what `NAME_fields` says
+WRITTEN = 4  # the place among the arguments of others of what they write
 
 
 @contextlib.contextmanager
@@ -119,7 +99,12 @@ def _lend(module: Any) -> None:
         if exchange_api is not None:
             setattr(module, name, borrowing(module, name, exchange_api, count_writes))
         else:
-            setattr(module, name, _counting(function, count_writes))
+            setattr(module, name, _counting(function, count_writes, _fields(module, name)))
+
+
+def _fields(module: Any, name: str) -> tuple[str, ...]:
+    """Names of the arguments of a function, if it has such."""
+    return tuple(map(sys.intern, getattr(module, f"{name}_fields")().split())) if name in RECORDS else ()
 
 
 def _write_counter() -> Callable[[Any], None]:
@@ -139,16 +124,24 @@ def _write_counter() -> Callable[[Any], None]:
     return count
 
 
-def _counting(function: Any, count_writes: Callable[[Any], None]) -> Any:
+def _counting(function: Any, count_writes: Callable[[Any], None], fields: tuple[str, ...] = ()) -> Any:
     import torch
 
-    def call(*arguments: Any) -> bool:
-        d = arguments[WRITTEN]
-        given = [*arguments, *d] if isinstance(d, (tuple, list)) else arguments
+    written = slice(fields.index("d"), fields.index("d") + 3) if fields else slice(WRITTEN, WRITTEN + 1)
+
+    def call(*arguments: Any, **record: Any) -> bool:
+        given = [*arguments]
+        if fields:
+            unknown = [name for name in record if name not in fields]
+            if unknown:
+                raise TypeError(f"product takes no argument {unknown[0]!r}")
+            given += [record.get(name) for name in fields]
+            if isinstance(record["d"], (tuple, list)):
+                given[written] = (*record["d"], None)[:3]
         if torch.is_grad_enabled() and any(getattr(argument, "requires_grad", False) for argument in given):
             raise RuntimeError("an argument asks for a gradient, which d would not have")
-        done: bool = function(*arguments)
-        count_writes(tuple(d) if isinstance(d, (tuple, list)) else (d,))
+        done: bool = function(*given)
+        count_writes(tuple(tensor for tensor in given[written] if isinstance(tensor, torch.Tensor)))
         return done
 
     return call
@@ -163,12 +156,15 @@ def borrowing(module: Any, name: str, exchange_api: object, count_writes: Callab
 
     library = ctypes.PyDLL(str(LIBRARY))
     make = library.deep_gemm_borrowing_function
-    make.argtypes = [ctypes.c_char_p, ctypes.c_void_p, ctypes.c_ssize_t, *[ctypes.py_object] * 10]
+    objects = [ctypes.py_object] * 9
+    make.argtypes = [ctypes.c_char_p, ctypes.c_void_p, ctypes.py_object, ctypes.c_ssize_t, ctypes.py_object, *objects]
     make.restype = ctypes.py_object
+    fields = _fields(module, name)
     return make(
         name.encode(),
         ctypes.cast(library[f"__tvm_ffi_{name}"], ctypes.c_void_p),
-        WRITTEN,
+        fields,
+        fields.index("d") if fields else WRITTEN,
         getattr(module, name),
         exchange_api,
         module.raise_last_error,

@@ -6,9 +6,10 @@ from typing import Any
 
 import torch
 
+from ._call import FP32_SCALES, OperandRecipe, Recipe, operand_recipes
 from ._packed import AcceptedWeights, OperandOptions, UnpackedFp4
 from .epilogue import Epilogue, step_arguments
-from .fp8 import _FP32_SCALES, OperandRecipe, Recipe, Scaled, _operand_recipes
+from .fp8 import Scaled
 
 TAKES = AcceptedWeights("fp8", ("e2m1",))
 _MXFP4_GROUP, _ACTIVATION_GROUP = 32, 128
@@ -43,8 +44,8 @@ def asked_of_packed(
             raise ValueError(f"{name} must be None with PackedWeights, which know their groups, got {given}")
     if recipe_a is not None and recipe_a[0] != 1:
         raise ValueError(f"with PackedWeights scales of a must be for one row, but recipe_a says {recipe_a}")
-    layout = _FP32_SCALES if disable_ue8m0_cast else 0
-    return OperandOptions(0 if recipe_a is None else recipe_a[1], layout, *step_arguments(alpha, epilogue))
+    layout = FP32_SCALES if disable_ue8m0_cast else 0
+    return OperandOptions(0 if recipe_a is None else recipe_a[1], layout, step_arguments(alpha, epilogue))
 
 
 def unpacked_pair(
@@ -59,13 +60,13 @@ def unpacked_pair(
 ) -> tuple[UnpackedFp4, OperandOptions]:
     """A pair of FP4 weights, and what a call says of its operands."""
     of_a, of_b = _groups(recipe, recipe_a, recipe_b)
-    layout = transposed | (_FP32_SCALES if disable_ue8m0_cast else 0)
-    return UnpackedFp4(*b, of_b), OperandOptions(of_a, layout, *step_arguments(alpha, epilogue))
+    layout = transposed | (FP32_SCALES if disable_ue8m0_cast else 0)
+    return UnpackedFp4(*b, of_b), OperandOptions(of_a, layout, step_arguments(alpha, epilogue))
 
 
 def _groups(recipe: Recipe, recipe_a: OperandRecipe, recipe_b: OperandRecipe) -> tuple[int, int]:
     """The K that a scale of a, and of b, is for."""
-    recipes = _operand_recipes(recipe, recipe_a, recipe_b)
+    recipes = operand_recipes(recipe, recipe_a, recipe_b)
     if recipes is None:
         return _ACTIVATION_GROUP, _MXFP4_GROUP
     of_a, of_b = recipes

@@ -8,7 +8,6 @@ import struct
 from typing import Any
 
 NO_FACTOR, ROUND_AT_RANDOM = 0xFFFFFFFF, 1  # in the bits' place, and above them: see csrc's check_alpha
-NO_NUMBER = -1  # as the runtime takes the bits of an FP32 number that a tensor holds instead
 
 
 def integer(name: str, value: Any, smallest: int | None = None) -> int:

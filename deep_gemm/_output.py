@@ -24,18 +24,25 @@ def data_of(d: Output) -> torch.Tensor:
     return d if isinstance(d, torch.Tensor) else d[0]
 
 
-def write_empty(d: Output, c: torch.Tensor | None = None, gate: Gate | None = None) -> None:
-    """K = 0: D becomes C, or zero; or what a gated activation makes of that."""
-    if c is not None and gate is not None and isinstance(d, torch.Tensor):
-        d.copy_(gated_product(c.float(), gate))
-        return
-    if c is not None and isinstance(d, torch.Tensor):
-        if c is not d:
-            d.copy_(c)
-        return
-    data_of(d).zero_()
+def write_empty(
+    d: Output,
+    c: torch.Tensor | None = None,
+    steps: tuple[int | None, torch.Tensor | None, Gate | None] = (None, None, None),
+) -> None:
+    """K = 0: D becomes C, or zero; or what the epilogue's steps make of that."""
+    _, row_scale, gate = steps
     if not isinstance(d, torch.Tensor):
+        data_of(d).zero_()
         d[1].fill_(_scale_of(d[1], padding=False))
+        return
+    if c is None:
+        d.zero_()
+    elif gate is not None:
+        d.copy_(gated_product(c.float(), gate))
+    elif c is not d:
+        d.copy_(c)
+    if row_scale is not None:
+        d.mul_(row_scale.unsqueeze(-1))
 
 
 def write_empty_rows(d: Output, written: torch.Tensor, padding: torch.Tensor | None = None) -> None:

@@ -9,7 +9,7 @@ from typing import Any, Generic, Protocol, TypeVar
 import torch
 
 from ._output import Output
-from ._packed import AcceptedWeights, Unpacked, run, run_contiguous, run_masked, with_epilogue
+from ._packed import AcceptedWeights, Unpacked, run_dense, run_contiguous, run_masked, with_epilogue
 from ._product import product
 from .epilogue import Epilogue
 from .weights import PackedWeights
@@ -143,7 +143,7 @@ class Family(Generic[A, W]):
             bias: torch.Tensor | None = None,
             epilogue: Epilogue | None = None,
         ) -> None:
-            run(a, w if read is None else read(w), d, c, bias, compiled_dims, takes, with_epilogue(epilogue))
+            run_dense(a, w if read is None else read(w), d, c, bias, compiled_dims, takes, with_epilogue(epilogue))
 
         return product()(self._named(function, "{}_gemm_nt", _DENSE))
 

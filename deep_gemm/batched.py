@@ -9,15 +9,14 @@ from typing import NoReturn
 
 import torch
 
+from ._call import run
 from ._extension import C
-from ._output import Output
+from ._output import Output, write_empty
 from ._product import product
-from .epilogue import Epilogue, FP8CastWithClamp, alpha_bits
-from .fp8 import Scaled, _write_empty_product
+from .epilogue import NO_STEPS, Epilogue, FP8CastWithClamp, StepFields, step_arguments
+from .fp8 import Scaled
 
 __all__ = ["einsum", "fp8_einsum"]
-
-_einsum = C.einsum
 
 
 class _Forms(dict[str, int]):
@@ -61,15 +60,15 @@ def einsum(
     """
     if isinstance(use_cublaslt, Epilogue):
         return einsum(expr, a, b, d, c, epilogue=use_cublaslt)
-    factor = None if epilogue is None else alpha_bits(epilogue)
+    steps = NO_STEPS if epilogue is None else step_arguments(None, epilogue)
     if use_cublaslt:
-        if factor is not None:
+        if any(field is not None for field in steps):
             raise ValueError("use_cublaslt must be False where there is an epilogue")
         if not isinstance(d, torch.Tensor):
             raise ValueError("use_cublaslt must be False where d has scales")
         _through_torch(expr, a, b, d, c)
-    elif not _einsum(a, None, b, None, d, c, _FORMS[expr], None, factor):
-        _write_empty_product(d, c)
+    else:
+        _run(a, None, b, None, d, c, _FORMS[expr], None, steps)
 
 
 @product()
@@ -110,9 +109,36 @@ def fp8_einsum(
             raise ValueError("epilogue must be None where d is a pair of DeepGEMM's form")
         return fp8_einsum(expr, a, b, d[0], c, recipe, FP8CastWithClamp(d[1]))
     (a_data, a_scales), (b_data, b_scales) = a, b
-    factor = None if epilogue is None else alpha_bits(epilogue)
-    if not _einsum(a_data, a_scales, b_data, b_scales, d, c, _FORMS_EACH[expr], recipe, factor):
-        _write_empty_product(d, c)
+    steps = NO_STEPS if epilogue is None else step_arguments(None, epilogue)
+    _run(a_data, a_scales, b_data, b_scales, d, c, _FORMS_EACH[expr], recipe, steps)
+
+
+def _run(
+    a: torch.Tensor,
+    a_scales: torch.Tensor | None,
+    b: torch.Tensor,
+    b_scales: torch.Tensor | None,
+    d: Output,
+    c: torch.Tensor | None,
+    form: int,
+    recipe: tuple[int, int, int] | None,
+    steps: StepFields,
+) -> None:
+    alpha_bits, row_scale, gate = steps
+    if not run(
+        a=a,
+        a_scales=a_scales,
+        b=b,
+        b_scales=b_scales,
+        d=d,
+        c=c,
+        batched_form=form,
+        recipe=recipe,
+        alpha_bits=alpha_bits,
+        row_scale=row_scale,
+        gate=gate,
+    ):
+        write_empty(d, c)
 
 
 def _through_torch(expr: str, a: torch.Tensor, b: torch.Tensor, d: torch.Tensor, c: torch.Tensor | None) -> None:

@@ -13,14 +13,22 @@ from collections.abc import Sequence
 
 import torch
 
-from ._extension import C
-from ._numbers import integer
-from ._output import Output
+from ._call import (
+    NN,
+    NT,
+    TN,
+    TT,
+    contiguous,
+    dense,
+    masked,
+    one_layout,
+    write_empty_experts,
+    write_empty_masked,
+)
+from ._output import Output, write_empty
 from ._product import product
-from .epilogue import Epilogue, scale_rows, step_arguments
-from .fp8 import _NN, _NT, _TN, _TT, _write_empty_product
-from .grouped import _hint, _one_layout, _write_empty_experts, _write_empty_masked_product
-from .k_grouped import _run as _run_k_grouped
+from .epilogue import NO_STEPS, Epilogue, step_arguments
+from .k_grouped import groups_of, run_k_groups
 
 __all__ = [
     "bf16_gemm_nn",
@@ -33,10 +41,6 @@ __all__ = [
     "m_grouped_bf16_gemm_nt_contiguous",
     "m_grouped_bf16_gemm_nt_masked",
 ]
-
-_gemm = C.gemm
-_contiguous = C.m_grouped_gemm_contiguous
-_masked = C.m_grouped_gemm_masked
 
 
 @product()
@@ -66,12 +70,9 @@ def bf16_gemm_nt(
         ValueError, TypeError: an argument cannot be right; nothing was launched and nothing written.
         RuntimeError: the machine failed: no driver, a compile error, a launch error.
     """
-    factor = weights = gate = None
-    if alpha is not None or epilogue is not None:
-        factor, weights, gate = step_arguments(alpha, epilogue)
-    if not _gemm(a, None, b, None, d, c, _NT[compiled_dims], None, None, None, factor, weights, gate):
-        _write_empty_product(d, c, gate)
-        scale_rows(d, weights)
+    steps = NO_STEPS if alpha is None and epilogue is None else step_arguments(alpha, epilogue)
+    if not dense(a, None, b, None, d, c, NT[compiled_dims], steps):
+        write_empty(d, c, steps)
 
 
 @product()
@@ -95,12 +96,9 @@ def bf16_gemm_nn(
         ValueError, TypeError: an argument cannot be right; nothing was launched and nothing written.
         RuntimeError: the machine failed: no driver, a compile error, a launch error.
     """
-    factor = weights = gate = None
-    if alpha is not None or epilogue is not None:
-        factor, weights, gate = step_arguments(alpha, epilogue)
-    if not _gemm(a, None, b, None, d, c, _NN[compiled_dims], None, None, None, factor, weights, gate):
-        _write_empty_product(d, c, gate)
-        scale_rows(d, weights)
+    steps = NO_STEPS if alpha is None and epilogue is None else step_arguments(alpha, epilogue)
+    if not dense(a, None, b, None, d, c, NN[compiled_dims], steps):
+        write_empty(d, c, steps)
 
 
 @product()
@@ -124,12 +122,9 @@ def bf16_gemm_tn(
         ValueError, TypeError: an argument cannot be right; nothing was launched and nothing written.
         RuntimeError: the machine failed: no driver, a compile error, a launch error.
     """
-    factor = weights = gate = None
-    if alpha is not None or epilogue is not None:
-        factor, weights, gate = step_arguments(alpha, epilogue)
-    if not _gemm(a, None, b, None, d, c, _TN[compiled_dims], None, None, None, factor, weights, gate):
-        _write_empty_product(d, c, gate)
-        scale_rows(d, weights)
+    steps = NO_STEPS if alpha is None and epilogue is None else step_arguments(alpha, epilogue)
+    if not dense(a, None, b, None, d, c, TN[compiled_dims], steps):
+        write_empty(d, c, steps)
 
 
 @product()
@@ -153,12 +148,9 @@ def bf16_gemm_tt(
         ValueError, TypeError: an argument cannot be right; nothing was launched and nothing written.
         RuntimeError: the machine failed: no driver, a compile error, a launch error.
     """
-    factor = weights = gate = None
-    if alpha is not None or epilogue is not None:
-        factor, weights, gate = step_arguments(alpha, epilogue)
-    if not _gemm(a, None, b, None, d, c, _TT[compiled_dims], None, None, None, factor, weights, gate):
-        _write_empty_product(d, c, gate)
-        scale_rows(d, weights)
+    steps = NO_STEPS if alpha is None and epilogue is None else step_arguments(alpha, epilogue)
+    if not dense(a, None, b, None, d, c, TT[compiled_dims], steps):
+        write_empty(d, c, steps)
 
 
 @product()
@@ -188,11 +180,11 @@ def m_grouped_bf16_gemm_nt_contiguous(
         ValueError, TypeError: an argument cannot be right; nothing was launched and nothing written.
         RuntimeError: the machine failed: no driver, a compile error, a launch error.
     """
-    layout = _one_layout(grouped_layout, m_indices)
-    how = (_NT[compiled_dims], use_psum_layout, ensure_zero_padding, _hint(expected_m_for_psum_layout))
-    steps = (None, None, None) if epilogue is None else step_arguments(None, epilogue)
-    if not _contiguous(a, None, b, None, d, layout, *how, None, None, None, *steps):
-        _write_empty_experts(d, layout, use_psum_layout, b.shape[0])
+    where = one_layout(grouped_layout, m_indices)
+    rows = use_psum_layout, ensure_zero_padding, expected_m_for_psum_layout
+    steps = NO_STEPS if epilogue is None else step_arguments(None, epilogue)
+    if not contiguous(a, None, b, None, d, where, *rows, NT[compiled_dims], steps):
+        write_empty_experts(d, where, use_psum_layout, b.shape[0])
 
 
 @product()
@@ -219,11 +211,11 @@ def m_grouped_bf16_gemm_nn_contiguous(
         ValueError, TypeError: an argument cannot be right; nothing was launched and nothing written.
         RuntimeError: the machine failed: no driver, a compile error, a launch error.
     """
-    layout = _one_layout(grouped_layout, m_indices)
-    how = (_NN[compiled_dims], use_psum_layout, ensure_zero_padding, _hint(expected_m_for_psum_layout))
-    steps = (None, None, None) if epilogue is None else step_arguments(None, epilogue)
-    if not _contiguous(a, None, b, None, d, layout, *how, None, None, None, *steps):
-        _write_empty_experts(d, layout, use_psum_layout, b.shape[0])
+    where = one_layout(grouped_layout, m_indices)
+    rows = use_psum_layout, ensure_zero_padding, expected_m_for_psum_layout
+    steps = NO_STEPS if epilogue is None else step_arguments(None, epilogue)
+    if not contiguous(a, None, b, None, d, where, *rows, NN[compiled_dims], steps):
+        write_empty_experts(d, where, use_psum_layout, b.shape[0])
 
 
 @product("bf16_m_grouped_gemm_nt_masked")
@@ -250,10 +242,9 @@ def m_grouped_bf16_gemm_nt_masked(
         ValueError, TypeError: an argument cannot be right; nothing was launched and nothing written.
         RuntimeError: the machine failed: no driver, a compile error, a launch error.
     """
-    factor, weights, gate = (None, None, None) if epilogue is None else step_arguments(None, epilogue)
-    how = integer("expected_m", expected_m), _NT[compiled_dims]
-    if not _masked(a, None, b, None, d, masked_m, *how, None, None, None, factor, weights, gate):
-        _write_empty_masked_product(d, masked_m)
+    steps = NO_STEPS if epilogue is None else step_arguments(None, epilogue)
+    if not masked(a, None, b, None, d, masked_m, expected_m, NT[compiled_dims], steps):
+        write_empty_masked(d, masked_m)
 
 
 @product()
@@ -293,8 +284,8 @@ def k_grouped_bf16_gemm_tn_contiguous(
         ValueError, TypeError: an argument cannot be right; nothing was launched and nothing written.
         RuntimeError: the machine failed: no driver, a compile error, a launch error.
     """
-    how = (compiled_dims, use_psum_layout, ks, ks_tensor, False, epilogue)
-    _run_k_grouped((a, None), (b, None), d, ks_cpu, grouped_layout, c, *how)
+    groups = groups_of(ks_cpu, grouped_layout, ks, ks_tensor, use_psum_layout)
+    run_k_groups({"a": a, "b": b}, d, groups, c, compiled_dims, epilogue)
 
 
 # The name that callers of DeepGEMM use for the same function.

@@ -236,9 +236,11 @@ def steps_of(alpha: float | torch.Tensor | None, epilogue: Epilogue | None) -> S
     return Steps(factor, weights, gate, rounding)
 
 
-def step_arguments(
-    alpha: float | None, epilogue: Epilogue | None
-) -> tuple[int | None, torch.Tensor | None, Gate | None]:
+StepFields = tuple[int | None, torch.Tensor | None, Gate | None]  # alpha_bits, row_scale, gate of a record
+NO_STEPS: StepFields = (None, None, None)
+
+
+def step_arguments(alpha: float | None, epilogue: Epilogue | None) -> StepFields:
     """The same as the runtime takes it, where alpha is no tensor: `sum_record`, a tensor, a record."""
     factor, weights, gate, rounding = steps_of(alpha, epilogue)
     if isinstance(factor, torch.Tensor):
@@ -251,21 +253,6 @@ def sum_record(factor: float | None, rounding: int | None) -> int | None:
     if rounding is None:
         return None if factor is None else fp32_bits("alpha", factor)
     return rounding << 32 | (NO_FACTOR if factor is None else fp32_bits("alpha", factor))
-
-
-def ungated_arguments(alpha: float | None, epilogue: Epilogue | None) -> tuple[int | None, torch.Tensor | None]:
-    """Of calls that take no gated activation."""
-    bits, weights, gate = step_arguments(alpha, epilogue)
-    refuse_gate(gate)
-    return bits, weights
-
-
-def refuse_gate(gate: Gate | None) -> None:
-    if gate is not None:
-        raise ValueError(
-            "epilogue must have no SwiGLU or GeGLU yet where FP4 is multiplied by FP4, or products are batched or "
-            "grouped along K: apply it to d afterwards"
-        )
 
 
 def cast_of(epilogue: Epilogue) -> FP8CastWithClamp | None:
@@ -330,20 +317,6 @@ def _bound_bits(clamp_value: float | None) -> int:
     if not 0 < bound < math.inf:
         raise ValueError(f"clamp_value must be None or a number above 0 that BF16 can hold, got {clamp_value!r}")
     return fp32_bits("clamp_value", bound)
-
-
-def alpha_bits(epilogue: Epilogue | None) -> int | None:
-    """Of calls that take Alpha and BF16StochasticRounding only."""
-    bits, weights = ungated_arguments(None, epilogue)
-    if weights is not None:
-        raise ValueError("epilogue must have no RowScale where products are batched or grouped along K")
-    return bits
-
-
-def scale_rows(d: Output, weights: torch.Tensor | None) -> None:
-    """What RowScale does where there is nothing to multiply, so that D is C."""
-    if weights is not None and isinstance(d, torch.Tensor):
-        d.mul_(weights.unsqueeze(-1))
 
 
 def epilogue_of(

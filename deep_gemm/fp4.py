@@ -24,27 +24,30 @@ FP8 or BF16 activations with FP4 weights are `fp8_fp4_gemm_nt` and `bf16_fp4_gem
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 import torch
 
-from ._dtypes import FP4_PAIR, e8m0
-from ._extension import C
-from ._numbers import NO_NUMBER, integer
-from ._output import Output, data_of
-from ._product import product
-from .epilogue import Epilogue, refuse_gate, scale_rows, steps_of, sum_record
-from .fp8 import (
-    _COMPILED_DIMS,
-    _FP32_SCALES,
-    _NT,
+from ._call import (
+    FP4_PAIRS,
+    FP32_SCALES,
+    NT,
     OperandRecipe,
     Recipe,
-    Scaled,
-    _operand_recipes,
-    _write_empty_product,
+    contiguous_fields,
+    one_layout,
+    operand_recipes,
+    run,
+    write_empty_experts,
+    write_empty_masked,
 )
-from .grouped import _hint, _one_layout, _write_empty_experts, _write_empty_masked_product
-from .k_grouped import _sizes_and_layout, _without_padding
+from ._dtypes import FP4_PAIR, e8m0
+from ._numbers import integer
+from ._output import Output, data_of, write_empty
+from ._product import product
+from .epilogue import Epilogue, steps_of, sum_record
+from .fp8 import Scaled
+from .k_grouped import groups_of, without_padding
 
 __all__ = [
     "fp4_gemm_nt",
@@ -95,14 +98,12 @@ def fp4_gemm_nt(
         ValueError, TypeError: an argument cannot be right, or this is not SM100; nothing was launched or written.
         RuntimeError: the machine failed: no driver, a compile error, a launch error.
     """
-    layout = _NT[compiled_dims]
+    layout = NT[compiled_dims]
     if disable_ue8m0_cast:
-        layout |= _FP32_SCALES
-    operands, gran_k = _operands(a, b, recipe, recipe_a, recipe_b)
-    factor, number, weights = _steps_record(alpha, epilogue, data_of(d))
-    if not C.fp4_gemm(*operands, d, c, factor, number, gran_k, layout, weights):
-        _write_empty_product(d, c)
-        scale_rows(d, weights)
+        layout |= FP32_SCALES
+    steps = _step_fields(alpha, epilogue, data_of(d))
+    if not run(**_operands(a, b, recipe, recipe_a, recipe_b), **steps, d=d, c=c, layout=layout):
+        write_empty(d, c, (None, steps["row_scale"], None))
 
 
 @product()
@@ -137,27 +138,15 @@ def m_grouped_fp4_gemm_nt_contiguous(
     Raises:
         ValueError, TypeError: as of `fp4_gemm_nt`.
     """
-    layout = _NT[compiled_dims]
+    layout = NT[compiled_dims]
     if disable_ue8m0_cast:
-        layout |= _FP32_SCALES
-    grouped_layout = _one_layout(grouped_layout, m_indices)
-    operands, gran_k = _operands(a, b, recipe, recipe_a, recipe_b)
-    factor, number, weights = _steps_record(alpha, epilogue, data_of(d))
-    hint = _hint(expected_m_for_psum_layout)
-    if not C.fp4_m_grouped_gemm_contiguous(
-        *operands,
-        d,
-        grouped_layout,
-        factor,
-        number,
-        gran_k,
-        layout,
-        use_psum_layout,
-        ensure_zero_padding,
-        hint,
-        weights,
-    ):
-        _write_empty_experts(d, grouped_layout, use_psum_layout, operands[2].shape[0])
+        layout |= FP32_SCALES
+    where = one_layout(grouped_layout, m_indices)
+    rows = use_psum_layout, ensure_zero_padding, expected_m_for_psum_layout
+    operands = _operands(a, b, recipe, recipe_a, recipe_b)
+    steps = _step_fields(alpha, epilogue, data_of(d))
+    if not run(**operands, **contiguous_fields(where, rows), **steps, d=d, layout=layout):
+        write_empty_experts(d, where, use_psum_layout, operands["b"].shape[0])
 
 
 @product()
@@ -187,14 +176,14 @@ def m_grouped_fp4_gemm_nt_masked(
     Raises:
         ValueError, TypeError: as of `fp4_gemm_nt`.
     """
-    layout = _NT[compiled_dims]
+    layout = NT[compiled_dims]
     if disable_ue8m0_cast:
-        layout |= _FP32_SCALES
+        layout |= FP32_SCALES
     expected_m = integer("expected_m", expected_m)
-    operands, gran_k = _operands(a, b, recipe, recipe_a, recipe_b)
-    factor, number, weights = _steps_record(alpha, epilogue, data_of(d))
-    if not C.fp4_m_grouped_gemm_masked(*operands, d, masked_m, expected_m, factor, number, gran_k, layout, weights):
-        _write_empty_masked_product(d, masked_m)
+    operands = _operands(a, b, recipe, recipe_a, recipe_b)
+    steps = _step_fields(alpha, epilogue, data_of(d))
+    if not run(**operands, **steps, masked_m=masked_m, expected_m=expected_m, d=d, layout=layout):
+        write_empty_masked(d, masked_m)
 
 
 @product()
@@ -232,56 +221,48 @@ def k_grouped_fp4_gemm_nt_contiguous(
     Raises:
         ValueError, TypeError: as of `fp4_gemm_nt`.
     """
-    layout = _COMPILED_DIMS[compiled_dims]
-    sizes, group_layout = _sizes_and_layout(ks_cpu, grouped_layout, ks, ks_tensor)
-    (a_codes, a_scales, b_codes, b_scales), gran_k = _operands(a, b, recipe, None, None)
+    groups = groups_of(ks_cpu, grouped_layout, ks, ks_tensor, use_psum_layout)
+    operands = _operands(a, b, recipe, None, None)
     if use_padded_sf_layout or use_psum_layout:
-        a_scales, b_scales = (
-            _without_padding(sf, rows, sizes, group_layout, gran_k, use_psum_layout, use_padded_sf_layout)
-            for sf, rows in ((a_scales, d.shape[-2]), (b_scales, d.shape[-1]))
-        )
-    operands = a_codes, a_scales, b_codes, b_scales
-    factor, number, weights = _steps_record(alpha, epilogue, data_of(d))
-    if weights is not None:
-        raise ValueError("epilogue must have no RowScale where products are batched or grouped along K")
-    if not C.fp4_k_grouped_gemm(*operands, d, sizes, group_layout, c, factor, number, gran_k, layout, use_psum_layout):
-        _write_empty_product(d, c)
+        for name, rows in (("a_scales", d.shape[-2]), ("b_scales", d.shape[-1])):
+            operands[name] = without_padding(operands[name], rows, groups, operands["a_group_k"], use_padded_sf_layout)
+    steps = _step_fields(alpha, epilogue, d)
+    layout = NT[compiled_dims]
+    if not run(**operands, **groups.fields(), **steps, group_by_group=True, d=d, c=c, layout=layout):
+        write_empty(d, c)
 
 
-Operands = tuple[torch.Tensor, torch.Tensor, torch.Tensor, torch.Tensor]
-
-
-def _operands(
-    a: Scaled, b: Scaled, recipe: Recipe, recipe_a: OperandRecipe, recipe_b: OperandRecipe
-) -> tuple[Operands, int]:
-    """Codes and scales as the runtime takes them, and the K that a scale is for."""
+def _operands(a: Scaled, b: Scaled, recipe: Recipe, recipe_a: OperandRecipe, recipe_b: OperandRecipe) -> dict[str, Any]:
+    """Fields of the record."""
     (a_codes, a_scales), (b_codes, b_scales) = a, b
     gran_k = _gran_k(a_scales, recipe, recipe_a, recipe_b)
-    codes = (x.view(torch.int8) if x.dtype in _CODES else x for x in (a_codes, b_codes))
     scale = torch.float8_e4m3fn if gran_k == _NVFP4_GROUP else e8m0()
-    scales = (x.view(scale) if x.dtype == torch.uint8 else x for x in (a_scales, b_scales))
-    a_codes, b_codes = codes
-    a_scales, b_scales = scales
-    return (a_codes, a_scales, b_codes, b_scales), gran_k
+    return {
+        "a": a_codes.view(torch.int8) if a_codes.dtype in _CODES else a_codes,
+        "a_scales": a_scales.view(scale) if a_scales.dtype == torch.uint8 else a_scales,
+        "a_element": FP4_PAIRS,
+        "a_group_k": gran_k,
+        "b": b_codes.view(torch.int8) if b_codes.dtype in _CODES else b_codes,
+        "b_scales": b_scales.view(scale) if b_scales.dtype == torch.uint8 else b_scales,
+        "b_element": FP4_PAIRS,
+        "b_group_k": gran_k,
+    }
 
 
-def _steps_record(
-    alpha: Alpha, epilogue: Epilogue | None, d: torch.Tensor
-) -> tuple[torch.Tensor | None, int, torch.Tensor | None]:
-    """Alpha as a tensor, or as a number's bits; and the rows' weights."""
-    factor, weights, gate, rounding = steps_of(alpha, epilogue)
-    refuse_gate(gate)
+def _step_fields(alpha: Alpha, epilogue: Epilogue | None, d: torch.Tensor) -> dict[str, Any]:
+    """Fields of the record: alpha as a tensor, or as a number's bits; and the rows' weights."""
+    factor, row_scale, gate, rounding = steps_of(alpha, epilogue)
+    tensor = None
     if isinstance(factor, torch.Tensor):
         if factor.ndim > 0 or factor.device == d.device or factor.device.type != "cpu":
-            record = sum_record(None, rounding)
-            return factor, NO_NUMBER if record is None else record, weights
-        factor = factor.item()  # as torch's own operators mix them
-    record = sum_record(factor, rounding)
-    return None, NO_NUMBER if record is None else record, weights
+            tensor, factor = factor, None
+        else:
+            factor = factor.item()  # as torch's own operators mix them
+    return {"alpha": tensor, "alpha_bits": sum_record(factor, rounding), "row_scale": row_scale, "gate": gate}
 
 
 def _gran_k(a_scales: torch.Tensor, recipe: Recipe, recipe_a: OperandRecipe, recipe_b: OperandRecipe) -> int:
-    recipes = _operand_recipes(recipe, recipe_a, recipe_b)
+    recipes = operand_recipes(recipe, recipe_a, recipe_b)
     if recipes is None:
         return _NVFP4_GROUP if a_scales.dtype == torch.float8_e4m3fn else _MXFP4_GROUP
     of_a, of_b = recipes

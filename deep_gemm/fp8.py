@@ -29,15 +29,12 @@ NaN everywhere.
 
 from __future__ import annotations
 
-import itertools
-from typing import NoReturn
-
 import torch
 
-from ._extension import C
+from ._call import FP32_SCALES, NN, NT, TN, TT, OperandRecipe, Recipe, dense, one_recipe, run
 from ._output import Output, write_empty
 from ._product import product
-from .epilogue import Epilogue, scale_rows, step_arguments
+from .epilogue import NO_STEPS, Epilogue, step_arguments
 
 __all__ = [
     "fp8_gemm_nn",
@@ -48,36 +45,9 @@ __all__ = [
 ]
 
 Scaled = tuple[torch.Tensor, torch.Tensor]
-Recipe = tuple[int, int, int] | None
-OperandRecipe = tuple[int, int] | None
 HeadSplits = tuple[int, int, int]
 
-_FP4 = torch.int8  # two codes a byte: weights of the functions whose names say fp8_fp4
-_gemm, _gemm_in_heads = C.gemm, C.gemm_in_heads
-_write_empty_product = write_empty
-
-
-class _Layouts(dict[str, int]):
-    """From `compiled_dims` to the number that stands for it and for how the operands lie."""
-
-    def __missing__(self, compiled_dims: str) -> NoReturn:
-        raise ValueError(f"compiled_dims must name some of 'm', 'n', 'k', each once, got {compiled_dims!r}")
-
-
-# Bits of the extents to compile in; csrc/api/check/checks.hpp reads them.
-_COMPILED_DIMS = _Layouts(
-    (dims, sum({"m": 1, "n": 2, "k": 4}[d] for d in dims))
-    for count in range(4)
-    for dims in map("".join, itertools.permutations("mnk", count))
-)
-# With a bit for each operand that lies the other way round: one number costs a call less than three.
-_A_TRANSPOSED, _B_TRANSPOSED = 8, 16
-_FP32_SCALES = 32  # and another bit where disable_ue8m0_cast is set
-_NT = _COMPILED_DIMS
-_NN, _TN, _TT = (
-    _Layouts((dims, bits | transposed) for dims, bits in _COMPILED_DIMS.items())
-    for transposed in (_B_TRANSPOSED, _A_TRANSPOSED | _B_TRANSPOSED, _A_TRANSPOSED)
-)
+FP4 = torch.int8  # two codes a byte: weights of the functions whose names say fp8_fp4
 
 
 @product()
@@ -129,21 +99,19 @@ def fp8_gemm_nt(
         ValueError, TypeError: an argument cannot be right; nothing was launched and nothing written.
         RuntimeError: the machine failed: no driver, a compile error, a launch error.
     """
-    layout = _NT[compiled_dims]
+    layout = NT[compiled_dims]
     if disable_ue8m0_cast:
-        layout |= _FP32_SCALES
+        layout |= FP32_SCALES
     (a_data, a_scales), (b_data, b_scales) = a, b
-    factor = weights = gate = None
-    if alpha is not None or epilogue is not None:
-        factor, weights, gate = step_arguments(alpha, epilogue)
-    if not _gemm(a_data, a_scales, b_data, b_scales, d, c, layout, recipe, recipe_a, recipe_b, factor, weights, gate):
-        if b_data.dtype is _FP4:  # asked last, since asking costs
+    steps = NO_STEPS if alpha is None and epilogue is None else step_arguments(alpha, epilogue)
+    sharing = recipe if recipe_a is None and recipe_b is None else one_recipe(recipe, recipe_a, recipe_b)
+    if not dense(a_data, a_scales, b_data, b_scales, d, c, layout, steps, sharing):
+        if b_data.dtype is FP4:  # asked last, since asking costs
             from .fp8_fp4 import fp8_fp4_gemm_nt
 
             how = recipe, recipe_a, recipe_b, compiled_dims, disable_ue8m0_cast, alpha, epilogue
             return fp8_fp4_gemm_nt(a, b, d, c, *how)
-        _write_empty_product(d, c, gate)
-        scale_rows(d, weights)
+        write_empty(d, c, steps)
 
 
 @product()
@@ -172,21 +140,19 @@ def fp8_gemm_nn(
         ValueError, TypeError: an argument cannot be right; nothing was launched and nothing written.
         RuntimeError: the machine failed: no driver, a compile error, a launch error.
     """
-    layout = _NN[compiled_dims]
+    layout = NN[compiled_dims]
     if disable_ue8m0_cast:
-        layout |= _FP32_SCALES
+        layout |= FP32_SCALES
     (a_data, a_scales), (b_data, b_scales) = a, b
-    factor = weights = gate = None
-    if alpha is not None or epilogue is not None:
-        factor, weights, gate = step_arguments(alpha, epilogue)
-    if not _gemm(a_data, a_scales, b_data, b_scales, d, c, layout, recipe, recipe_a, recipe_b, factor, weights, gate):
-        if b_data.dtype is _FP4:  # asked last, since asking costs
+    steps = NO_STEPS if alpha is None and epilogue is None else step_arguments(alpha, epilogue)
+    sharing = recipe if recipe_a is None and recipe_b is None else one_recipe(recipe, recipe_a, recipe_b)
+    if not dense(a_data, a_scales, b_data, b_scales, d, c, layout, steps, sharing):
+        if b_data.dtype is FP4:  # asked last, since asking costs
             from .fp8_fp4 import fp8_fp4_gemm_nn
 
             how = recipe, recipe_a, recipe_b, compiled_dims, disable_ue8m0_cast, alpha, epilogue
             return fp8_fp4_gemm_nn(a, b, d, c, *how)
-        _write_empty_product(d, c, gate)
-        scale_rows(d, weights)
+        write_empty(d, c, steps)
 
 
 @product()
@@ -215,21 +181,19 @@ def fp8_gemm_tn(
         ValueError, TypeError: an argument cannot be right; nothing was launched and nothing written.
         RuntimeError: the machine failed: no driver, a compile error, a launch error.
     """
-    layout = _TN[compiled_dims]
+    layout = TN[compiled_dims]
     if disable_ue8m0_cast:
-        layout |= _FP32_SCALES
+        layout |= FP32_SCALES
     (a_data, a_scales), (b_data, b_scales) = a, b
-    factor = weights = gate = None
-    if alpha is not None or epilogue is not None:
-        factor, weights, gate = step_arguments(alpha, epilogue)
-    if not _gemm(a_data, a_scales, b_data, b_scales, d, c, layout, recipe, recipe_a, recipe_b, factor, weights, gate):
-        if b_data.dtype is _FP4:  # asked last, since asking costs
+    steps = NO_STEPS if alpha is None and epilogue is None else step_arguments(alpha, epilogue)
+    sharing = recipe if recipe_a is None and recipe_b is None else one_recipe(recipe, recipe_a, recipe_b)
+    if not dense(a_data, a_scales, b_data, b_scales, d, c, layout, steps, sharing):
+        if b_data.dtype is FP4:  # asked last, since asking costs
             from .fp8_fp4 import fp8_fp4_gemm_tn
 
             how = recipe, recipe_a, recipe_b, compiled_dims, disable_ue8m0_cast, alpha, epilogue
             return fp8_fp4_gemm_tn(a, b, d, c, *how)
-        _write_empty_product(d, c, gate)
-        scale_rows(d, weights)
+        write_empty(d, c, steps)
 
 
 @product()
@@ -258,21 +222,19 @@ def fp8_gemm_tt(
         ValueError, TypeError: an argument cannot be right; nothing was launched and nothing written.
         RuntimeError: the machine failed: no driver, a compile error, a launch error.
     """
-    layout = _TT[compiled_dims]
+    layout = TT[compiled_dims]
     if disable_ue8m0_cast:
-        layout |= _FP32_SCALES
+        layout |= FP32_SCALES
     (a_data, a_scales), (b_data, b_scales) = a, b
-    factor = weights = gate = None
-    if alpha is not None or epilogue is not None:
-        factor, weights, gate = step_arguments(alpha, epilogue)
-    if not _gemm(a_data, a_scales, b_data, b_scales, d, c, layout, recipe, recipe_a, recipe_b, factor, weights, gate):
-        if b_data.dtype is _FP4:  # asked last, since asking costs
+    steps = NO_STEPS if alpha is None and epilogue is None else step_arguments(alpha, epilogue)
+    sharing = recipe if recipe_a is None and recipe_b is None else one_recipe(recipe, recipe_a, recipe_b)
+    if not dense(a_data, a_scales, b_data, b_scales, d, c, layout, steps, sharing):
+        if b_data.dtype is FP4:  # asked last, since asking costs
             from .fp8_fp4 import fp8_fp4_gemm_tt
 
             how = recipe, recipe_a, recipe_b, compiled_dims, disable_ue8m0_cast, alpha, epilogue
             return fp8_fp4_gemm_tt(a, b, d, c, *how)
-        _write_empty_product(d, c, gate)
-        scale_rows(d, weights)
+        write_empty(d, c, steps)
 
 
 @product()
@@ -299,27 +261,21 @@ def fp8_gemm_nt_skip_head_mid(
         ValueError, TypeError: an argument cannot be right; nothing was launched and nothing written.
         RuntimeError: the machine failed: no driver, a compile error, a launch error.
     """
-    layout = _NT[compiled_dims]
+    layout = NT[compiled_dims]
     if disable_ue8m0_cast:
-        layout |= _FP32_SCALES
+        layout |= FP32_SCALES
     (a_data, a_scales), (b_data, b_scales) = a, b
-    if not _gemm_in_heads(a_data, a_scales, b_data, b_scales, d, head_splits, layout, recipe):
+    if not run(
+        a=a_data,
+        a_scales=a_scales,
+        b=b_data,
+        b_scales=b_scales,
+        d=d,
+        head_splits=head_splits,
+        layout=layout,
+        recipe=recipe,
+    ):
         left, mid, right = head_splits
         heads = d.unflatten(1, (-1, left + mid + right))
         heads[..., :left].zero_()
         heads[..., left + mid :].zero_()
-
-
-def _operand_recipes(
-    recipe: Recipe, recipe_a: OperandRecipe, recipe_b: OperandRecipe
-) -> tuple[tuple[int, int], tuple[int, int]] | None:
-    """The rows and the K that share a scale of a, and of b, where a call says so."""
-    if recipe is not None:
-        if recipe_a is not None or recipe_b is not None:
-            raise ValueError("give either recipe or recipe_a and recipe_b, not both")
-        return (recipe[0], recipe[2]), (recipe[1], recipe[2])
-    if recipe_a is None and recipe_b is None:
-        return None
-    if recipe_a is None or recipe_b is None:
-        raise ValueError("recipe_a and recipe_b go together: give both or none")
-    return (recipe_a[0], recipe_a[1]), (recipe_b[0], recipe_b[1])

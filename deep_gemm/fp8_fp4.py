@@ -10,17 +10,14 @@ from __future__ import annotations
 
 import torch
 
+from ._call import A_TRANSPOSED, B_TRANSPOSED, OperandRecipe, Recipe
 from ._fp4_pairs import TAKES, asked_of_packed, is_fp4, require_fp4_only, require_no_bias, unpacked_pair
 from ._output import Output
-from ._packed import ScaledTokens, run
+from ._packed import ScaledTokens, run_dense
 from ._product import product
 from .epilogue import Epilogue
 from .fp4 import fp4_gemm_nt
 from .fp8 import (
-    _A_TRANSPOSED,
-    _B_TRANSPOSED,
-    OperandRecipe,
-    Recipe,
     Scaled,
     fp8_gemm_nn,
     fp8_gemm_nt,
@@ -75,7 +72,7 @@ def fp8_fp4_gemm_nt(
     recipes = recipe, recipe_a, recipe_b
     if isinstance(b, PackedWeights):
         asked = asked_of_packed(*recipes, disable_ue8m0_cast, alpha, epilogue)
-        run(a, b, d, c, bias, compiled_dims, TAKES, asked)
+        run_dense(a, b, d, c, bias, compiled_dims, TAKES, asked)
     elif not is_fp4(b):
         require_no_bias(bias)
         fp8_gemm_nt(a, b, d, c, *recipes, compiled_dims, disable_ue8m0_cast, alpha, epilogue)  # type: ignore[arg-type]
@@ -84,7 +81,7 @@ def fp8_fp4_gemm_nt(
         fp4_gemm_nt(a, b, d, c, *recipes, compiled_dims, disable_ue8m0_cast, alpha, epilogue)  # type: ignore[arg-type]
     else:
         w, asked = unpacked_pair(b, *recipes, disable_ue8m0_cast, alpha, epilogue)
-        run(a, w, d, c, bias, compiled_dims, TAKES, asked)
+        run_dense(a, w, d, c, bias, compiled_dims, TAKES, asked)
 
 
 @product()
@@ -118,8 +115,8 @@ def fp8_fp4_gemm_nn(
     if not is_fp4(b):
         require_no_bias(bias)
         return fp8_gemm_nn(a, b, d, c, *recipes, compiled_dims, disable_ue8m0_cast, alpha, epilogue)
-    w, asked = unpacked_pair(b, *recipes, disable_ue8m0_cast, alpha, epilogue, _B_TRANSPOSED)
-    run(a, w, d, c, bias, compiled_dims, TAKES, asked)
+    w, asked = unpacked_pair(b, *recipes, disable_ue8m0_cast, alpha, epilogue, B_TRANSPOSED)
+    run_dense(a, w, d, c, bias, compiled_dims, TAKES, asked)
 
 
 @product()
@@ -153,8 +150,8 @@ def fp8_fp4_gemm_tn(
     if not is_fp4(b):
         require_no_bias(bias)
         return fp8_gemm_tn(a, b, d, c, *recipes, compiled_dims, disable_ue8m0_cast, alpha, epilogue)
-    w, asked = unpacked_pair(b, *recipes, disable_ue8m0_cast, alpha, epilogue, _A_TRANSPOSED | _B_TRANSPOSED)
-    run(a, w, d, c, bias, compiled_dims, TAKES, asked)
+    w, asked = unpacked_pair(b, *recipes, disable_ue8m0_cast, alpha, epilogue, A_TRANSPOSED | B_TRANSPOSED)
+    run_dense(a, w, d, c, bias, compiled_dims, TAKES, asked)
 
 
 @product()
@@ -187,5 +184,5 @@ def fp8_fp4_gemm_tt(
     if not is_fp4(b):
         require_no_bias(bias)
         return fp8_gemm_tt(a, b, d, c, *recipes, compiled_dims, disable_ue8m0_cast, alpha, epilogue)
-    w, asked = unpacked_pair(b, *recipes, disable_ue8m0_cast, alpha, epilogue, _A_TRANSPOSED)
-    run(a, w, d, c, bias, compiled_dims, TAKES, asked)
+    w, asked = unpacked_pair(b, *recipes, disable_ue8m0_cast, alpha, epilogue, A_TRANSPOSED)
+    run_dense(a, w, d, c, bias, compiled_dims, TAKES, asked)

@@ -7,15 +7,15 @@ from __future__ import annotations
 
 import torch
 
+from ._call import B_TRANSPOSED, OperandRecipe, Recipe, one_layout
 from ._fp4_pairs import TAKES, asked_of_packed, is_fp4, require_fp4_only, require_no_bias, unpacked_pair
 from ._output import Output
 from ._packed import ScaledTokens, run_contiguous, run_masked
 from ._product import product
 from .epilogue import Epilogue
 from .fp4 import m_grouped_fp4_gemm_nt_contiguous, m_grouped_fp4_gemm_nt_masked
-from .fp8 import _B_TRANSPOSED, OperandRecipe, Recipe, Scaled
+from .fp8 import Scaled
 from .grouped import (
-    _one_layout,
     m_grouped_fp8_gemm_nn_contiguous,
     m_grouped_fp8_gemm_nt_contiguous,
     m_grouped_fp8_gemm_nt_masked,
@@ -60,7 +60,7 @@ def m_grouped_fp8_fp4_gemm_nt_contiguous(
     """
     recipes = recipe, recipe_a, recipe_b
     rows = use_psum_layout, ensure_zero_padding, expected_m_for_psum_layout
-    grouped_layout = _one_layout(grouped_layout, m_indices)
+    grouped_layout = one_layout(grouped_layout, m_indices)
     if isinstance(b, PackedWeights):
         asked = asked_of_packed(*recipes, disable_ue8m0_cast, None, epilogue)
         run_contiguous(a, b, d, grouped_layout, compiled_dims, rows, TAKES, bias, asked)
@@ -126,13 +126,13 @@ def m_grouped_fp8_fp4_gemm_nn_contiguous(
     """
     recipes = recipe, recipe_a, recipe_b
     rows = use_psum_layout, ensure_zero_padding, expected_m_for_psum_layout
-    grouped_layout = _one_layout(grouped_layout, m_indices)
+    grouped_layout = one_layout(grouped_layout, m_indices)
     if not is_fp4(b):
         require_no_bias(bias)
         return m_grouped_fp8_gemm_nn_contiguous(
             a, b, d, grouped_layout, *recipes, compiled_dims, disable_ue8m0_cast, *rows, epilogue
         )
-    w, asked = unpacked_pair(b, *recipes, disable_ue8m0_cast, None, epilogue, _B_TRANSPOSED)
+    w, asked = unpacked_pair(b, *recipes, disable_ue8m0_cast, None, epilogue, B_TRANSPOSED)
     run_contiguous(a, w, d, grouped_layout, compiled_dims, rows, TAKES, bias, asked)
 
 

@@ -10,13 +10,24 @@ from __future__ import annotations
 
 import torch
 
-from ._extension import C
-from ._numbers import integer
-from ._output import Output, data_of, write_empty_rows
+from ._call import (
+    FP32_SCALES,
+    NN,
+    NT,
+    OperandRecipe,
+    Recipe,
+    Rows,
+    contiguous,
+    masked,
+    one_layout,
+    one_recipe,
+    write_empty_experts,
+    write_empty_masked,
+)
+from ._output import Output
 from ._product import product
-from .epilogue import Epilogue, step_arguments
-from .fp8 import _FP4, _FP32_SCALES, _NN, _NT, OperandRecipe, Recipe, Scaled
-from .settings import get_mk_alignment_for_contiguous_layout
+from .epilogue import NO_STEPS, Epilogue, step_arguments
+from .fp8 import FP4, Scaled
 
 __all__ = [
     "fp8_m_grouped_gemm_nt_masked",
@@ -25,101 +36,24 @@ __all__ = [
     "m_grouped_fp8_gemm_nt_masked",
 ]
 
-_contiguous = C.m_grouped_gemm_contiguous
-_masked = C.m_grouped_gemm_masked
-
-
-def _one_layout(grouped_layout: torch.Tensor | None, m_indices: torch.Tensor | None) -> torch.Tensor:
-    """`m_indices` is the older name of `grouped_layout`."""
-    if m_indices is not None and grouped_layout is not None:
-        raise TypeError("m_indices is the older name of grouped_layout: give one of them, not both")
-    layout = grouped_layout if m_indices is None else m_indices
-    if layout is None:
-        raise TypeError(
-            "grouped_layout is missing: int32 [M], the expert of each row, or int32 [experts] with use_psum_layout"
-        )
-    return layout
-
-
-def _hint(expected_m_for_psum_layout: int | None) -> int:
-    """0 where the caller expects nothing."""
-    if expected_m_for_psum_layout is None:
-        return 0
-    return integer("expected_m_for_psum_layout", expected_m_for_psum_layout)
-
 
 def _run_contiguous(
     a: Scaled,
     b: Scaled,
     d: Output,
-    grouped_layout: torch.Tensor | None,
+    grouped_layout: torch.Tensor,
+    rows: Rows,
+    layout: int,
+    epilogue: Epilogue | None,
     recipe: Recipe,
     recipe_a: OperandRecipe,
     recipe_b: OperandRecipe,
-    layout: int,
-    disable_ue8m0_cast: bool,
-    use_psum_layout: bool,
-    ensure_zero_padding: bool,
-    expected_m_for_psum_layout: int | None,
-    m_indices: torch.Tensor | None,
-    epilogue: Epilogue | None,
 ) -> None:
-    if disable_ue8m0_cast:
-        layout |= _FP32_SCALES
-    grouped_layout = _one_layout(grouped_layout, m_indices)
     (a_data, a_scales), (b_data, b_scales) = a, b
-    factor = weights = gate = None
-    if epilogue is not None:
-        factor, weights, gate = step_arguments(None, epilogue)
-    if not _contiguous(
-        a_data,
-        a_scales,
-        b_data,
-        b_scales,
-        d,
-        grouped_layout,
-        layout,
-        use_psum_layout,
-        ensure_zero_padding,
-        _hint(expected_m_for_psum_layout),
-        recipe,
-        recipe_a,
-        recipe_b,
-        factor,
-        weights,
-        gate,
-    ):
-        _write_empty_experts(d, grouped_layout, use_psum_layout, b_data.shape[0])
-
-
-def _write_empty_experts(d: Output, layout: torch.Tensor, psum: bool, experts: int) -> None:
-    """`_write_empty_product`, of a D that may have scales."""
-    if isinstance(d, torch.Tensor):
-        return _write_empty_product(d, layout if psum else None)
-    rows = torch.arange(d[0].shape[0], device=d[0].device)[:, None]
-    if not psum or experts == 0:
-        padding = (layout < 0) | (layout >= experts) if not psum else torch.ones_like(rows[:, 0], dtype=torch.bool)
-        return write_empty_rows(d, torch.ones_like(padding), padding)
-    alignment = get_mk_alignment_for_contiguous_layout()
-    behind = (layout + alignment - 1) // alignment * alignment
-    starts = torch.cat([torch.zeros_like(behind[:1]), behind[:-1]])
-    return write_empty_rows(d, rows[:, 0] < behind[-1], ~((rows >= starts) & (rows < layout)).any(1))
-
-
-def _write_empty_product(d: torch.Tensor, ends: torch.Tensor | None) -> None:
-    """K = 0: all rows become zero, padding too; in the psum layout none past the last expert's padding."""
-    if ends is None or ends.numel() == 0:
-        d.zero_()
-        return
-    alignment = get_mk_alignment_for_contiguous_layout()
-    rows = torch.arange(d.shape[0], device=d.device)
-    d.masked_fill_((rows < (ends[-1] + alignment - 1) // alignment * alignment)[:, None], 0)
-
-
-def _write_empty_masked_product(d: Output, masked_m: torch.Tensor) -> None:
-    """K = 0: the rows that count become zero, the others stay as they are. Reads nothing on the host."""
-    data = data_of(d)
-    write_empty_rows(d, torch.arange(data.shape[1], device=data.device) < masked_m[:, None])
+    steps = NO_STEPS if epilogue is None else step_arguments(None, epilogue)
+    how = layout, steps, one_recipe(recipe, recipe_a, recipe_b)
+    if not contiguous(a_data, a_scales, b_data, b_scales, d, grouped_layout, *rows, *how):
+        write_empty_experts(d, grouped_layout, rows[0], b_data.shape[0])
 
 
 @product()
@@ -171,7 +105,7 @@ def m_grouped_fp8_gemm_nt_contiguous(
         ValueError, TypeError: an argument cannot be right; nothing was launched and nothing written.
         RuntimeError: the machine failed: no driver, a compile error, a launch error.
     """
-    if b[0].dtype is _FP4:
+    if b[0].dtype is FP4:
         from .fp8_fp4_grouped import m_grouped_fp8_fp4_gemm_nt_contiguous
 
         return m_grouped_fp8_fp4_gemm_nt_contiguous(
@@ -190,22 +124,12 @@ def m_grouped_fp8_gemm_nt_contiguous(
             epilogue,
             m_indices=m_indices,
         )
-    _run_contiguous(
-        a,
-        b,
-        d,
-        grouped_layout,
-        recipe,
-        recipe_a,
-        recipe_b,
-        _NT[compiled_dims],
-        disable_ue8m0_cast,
-        use_psum_layout,
-        ensure_zero_padding,
-        expected_m_for_psum_layout,
-        m_indices,
-        epilogue,
-    )
+    layout = NT[compiled_dims]
+    if disable_ue8m0_cast:
+        layout |= FP32_SCALES
+    rows = use_psum_layout, ensure_zero_padding, expected_m_for_psum_layout
+    where = one_layout(grouped_layout, m_indices)
+    _run_contiguous(a, b, d, where, rows, layout, epilogue, recipe, recipe_a, recipe_b)
 
 
 @product()
@@ -238,7 +162,7 @@ def m_grouped_fp8_gemm_nn_contiguous(
         ValueError, TypeError: an argument cannot be right; nothing was launched and nothing written.
         RuntimeError: the machine failed: no driver, a compile error, a launch error.
     """
-    if b[0].dtype is _FP4:
+    if b[0].dtype is FP4:
         from .fp8_fp4_grouped import m_grouped_fp8_fp4_gemm_nn_contiguous
 
         return m_grouped_fp8_fp4_gemm_nn_contiguous(
@@ -257,22 +181,12 @@ def m_grouped_fp8_gemm_nn_contiguous(
             epilogue,
             m_indices=m_indices,
         )
-    _run_contiguous(
-        a,
-        b,
-        d,
-        grouped_layout,
-        recipe,
-        recipe_a,
-        recipe_b,
-        _NN[compiled_dims],
-        disable_ue8m0_cast,
-        use_psum_layout,
-        ensure_zero_padding,
-        expected_m_for_psum_layout,
-        m_indices,
-        epilogue,
-    )
+    layout = NN[compiled_dims]
+    if disable_ue8m0_cast:
+        layout |= FP32_SCALES
+    rows = use_psum_layout, ensure_zero_padding, expected_m_for_psum_layout
+    where = one_layout(grouped_layout, m_indices)
+    _run_contiguous(a, b, d, where, rows, layout, epilogue, recipe, recipe_a, recipe_b)
 
 
 @product("fp8_m_grouped_gemm_nt_masked")
@@ -320,36 +234,20 @@ def m_grouped_fp8_gemm_nt_masked(
             "enable_overlap must be False, since no tile signals that it is done: start SGLang without "
             "--enable-single-batch-overlap"
         )
-    layout = _NT[compiled_dims]
+    layout = NT[compiled_dims]
     if disable_ue8m0_cast:
-        layout |= _FP32_SCALES
+        layout |= FP32_SCALES
     (a_data, a_scales), (b_data, b_scales) = a, b
-    if b_data.dtype is _FP4:
+    if b_data.dtype is FP4:
         from .fp8_fp4_grouped import m_grouped_fp8_fp4_gemm_nt_masked
 
         return m_grouped_fp8_fp4_gemm_nt_masked(
             a, b, d, masked_m, expected_m, recipe, recipe_a, recipe_b, compiled_dims, disable_ue8m0_cast, epilogue
         )
-    factor = weights = gate = None
-    if epilogue is not None:
-        factor, weights, gate = step_arguments(None, epilogue)
-    if not _masked(
-        a_data,
-        a_scales,
-        b_data,
-        b_scales,
-        d,
-        masked_m,
-        integer("expected_m", expected_m),
-        layout,
-        recipe,
-        recipe_a,
-        recipe_b,
-        factor,
-        weights,
-        gate,
-    ):
-        _write_empty_masked_product(d, masked_m)
+    steps = NO_STEPS if epilogue is None else step_arguments(None, epilogue)
+    how = layout, steps, one_recipe(recipe, recipe_a, recipe_b)
+    if not masked(a_data, a_scales, b_data, b_scales, d, masked_m, expected_m, *how):
+        write_empty_masked(d, masked_m)
 
 
 # Names that callers of DeepGEMM use for the same functions.

@@ -12,15 +12,14 @@ from typing import Any
 
 import torch
 
+from ._call import INTEGERS, NT, Recipe, contiguous_fields, run, step_fields, write_empty_experts
 from ._extension import C
-from ._numbers import NO_NUMBER, fp32_bits, integer
-from ._output import Output, data_of
+from ._numbers import fp32_bits, integer
+from ._output import Output, data_of, write_empty
 from ._packed import zero_points
 from ._product import layout as _layout
 from ._product import product
-from .epilogue import Epilogue, step_arguments
-from .fp8 import _NT, Recipe, _write_empty_product
-from .grouped import _hint, _write_empty_experts
+from .epilogue import NO_STEPS, Epilogue, step_arguments
 from .operators import stands_in
 
 __all__ = ["int8_gemm_nt", "int8_row_sums", "m_grouped_int8_gemm_nt_contiguous", "m_grouped_int8_gemm_nt_masked"]
@@ -28,11 +27,6 @@ __all__ = ["int8_gemm_nt", "int8_row_sums", "m_grouped_int8_gemm_nt_contiguous",
 Quantised = torch.Tensor | tuple[torch.Tensor, torch.Tensor | float]
 Tokens = Quantised | tuple[torch.Tensor, torch.Tensor | float, torch.Tensor | int]
 
-_int8_gemm = C.int8_gemm
-_contiguous = C.int8_m_grouped_gemm_contiguous
-_masked = C.int8_m_grouped_gemm_masked
-
-_NO_STEPS = None, None, None
 _SMALLEST_K = 16
 
 # Of any values the sum over so much of K is within s32, without zero points and with them; in whole K blocks of the
@@ -98,13 +92,32 @@ def int8_gemm_nt(
         ValueError, TypeError: an argument cannot be right; nothing was launched and nothing written.
         RuntimeError: the machine failed: no driver, a compile error, a launch error.
     """
-    a_data, a_scales, a_scale = _parts("a", a)
-    b_data, b_scales, b_scale = _parts("b", b)
-    zeros, zero = zero_points(a)
-    numbers = (a_scale, b_scale, zero)
-    layout = _NT[compiled_dims]
-    steps = _NO_STEPS if epilogue is None else step_arguments(None, epilogue)
-    if not _int8_gemm(a_data, a_scales, b_data, b_scales, d, c, bias, zeros, b_sums, numbers, recipe, layout, *steps):
+    steps = NO_STEPS if epilogue is None else step_arguments(None, epilogue)
+    if len(a) == 3 and not isinstance(a, torch.Tensor):
+        how = step_fields(steps) | {"layout": NT[compiled_dims], "recipe": recipe}
+        done = run(**_operands(a, b, b_sums, "b"), **how, d=d, c=c, bias=bias)
+    else:
+        a_data, a_scales, a_scale = _parts("a", a)
+        b_data, b_scales, b_scale = _parts("b", b)
+        alpha_bits, row_scale, gate = steps
+        done = run(
+            a=a_data,
+            a_scales=a_scales,
+            a_scale=a_scale,
+            a_element=INTEGERS,
+            b=b_data,
+            b_scales=b_scales,
+            b_scale=b_scale,
+            d=d,
+            c=c,
+            bias=bias,
+            layout=NT[compiled_dims],
+            recipe=recipe,
+            alpha_bits=alpha_bits,
+            row_scale=row_scale,
+            gate=gate,
+        )
+    if not done:
         _finish(a, b, d, c, compiled_dims, bias, epilogue)
 
 
@@ -142,30 +155,13 @@ def m_grouped_int8_gemm_nt_contiguous(
     Raises:
         ValueError, TypeError: as of `int8_gemm_nt`.
     """
-    a_data, a_scales, a_scale = _parts("a", a)
-    w_data, w_scales, w_scale = _parts("w", w)
-    zeros, zero = zero_points(a)
-    steps = _NO_STEPS if epilogue is None else step_arguments(None, epilogue)
-    if not _contiguous(
-        a_data,
-        a_scales,
-        w_data,
-        w_scales,
-        d,
-        grouped_layout,
-        bias,
-        zeros,
-        w_sums,
-        (a_scale, w_scale, zero),
-        recipe,
-        _NT[compiled_dims],
-        use_psum_layout,
-        ensure_zero_padding,
-        _hint(expected_m_for_psum_layout),
-        *steps,
-    ):
-        if w_data.shape[0] == 0:
-            _write_empty_experts(d, grouped_layout, use_psum_layout, 0)
+    rows = use_psum_layout, ensure_zero_padding, expected_m_for_psum_layout
+    operands = _operands(a, w, w_sums)
+    steps = NO_STEPS if epilogue is None else step_arguments(None, epilogue)
+    how = contiguous_fields(grouped_layout, rows) | step_fields(steps)
+    if not run(**operands, **how, d=d, bias=bias, layout=NT[compiled_dims], recipe=recipe):
+        if operands["b"].shape[0] == 0:
+            write_empty_experts(d, grouped_layout, use_psum_layout, 0)
         else:
             m_grouped_int8_gemm_nt_contiguous(
                 _with_k(a),
@@ -210,27 +206,10 @@ def m_grouped_int8_gemm_nt_masked(
     Raises:
         ValueError, TypeError: as of `int8_gemm_nt`.
     """
-    a_data, a_scales, a_scale = _parts("a", a)
-    w_data, w_scales, w_scale = _parts("w", w)
     expected_m = integer("expected_m", expected_m)
-    zeros, zero = zero_points(a)
-    steps = _NO_STEPS if epilogue is None else step_arguments(None, epilogue)
-    if not _masked(
-        a_data,
-        a_scales,
-        w_data,
-        w_scales,
-        d,
-        masked_m,
-        bias,
-        zeros,
-        w_sums,
-        expected_m,
-        (a_scale, w_scale, zero),
-        recipe,
-        _NT[compiled_dims],
-        *steps,
-    ):
+    steps = NO_STEPS if epilogue is None else step_arguments(None, epilogue)
+    how: dict[str, Any] = {"masked_m": masked_m, "expected_m": expected_m} | step_fields(steps)
+    if not run(**_operands(a, w, w_sums), **how, d=d, bias=bias, layout=NT[compiled_dims], recipe=recipe):
         m_grouped_int8_gemm_nt_masked(
             _with_k(a), _with_k(w), d, masked_m, expected_m, compiled_dims, bias=bias, epilogue=epilogue
         )
@@ -258,16 +237,24 @@ def int8_row_sums(b: torch.Tensor, scales: torch.Tensor | None = None, recipe: R
     return sums
 
 
-def _parts(name: str, operand: Any) -> tuple[torch.Tensor, torch.Tensor | None, int]:
+def _operands(a: Any, w: Any, w_sums: torch.Tensor | None, name: str = "w") -> dict[str, Any]:
+    """Fields of the record."""
+    a_zeros, a_zero = zero_points(a)
+    of_a = dict(zip(("a", "a_scales", "a_scale"), _parts("a", a), strict=True))
+    of_w = dict(zip(("b", "b_scales", "b_scale"), _parts(name, w), strict=True))
+    return {**of_a, **of_w, "a_zeros": a_zeros, "a_zero": a_zero, "a_element": INTEGERS, "b_sums": w_sums}
+
+
+def _parts(name: str, operand: Any) -> tuple[torch.Tensor, torch.Tensor | None, int | None]:
     """An operand's data; its scales, if they are a tensor; and the bits of its scale, if it is a number."""
     if isinstance(operand, torch.Tensor):
-        return operand, None, NO_NUMBER
+        return operand, None, None
     data, scales = operand[0], operand[1]
     if isinstance(scales, (float, int)):
         return data, None, fp32_bits(f"{name}'s scale", scales)
     if scales.ndim == 0 and scales.device != data.device and scales.device.type == "cpu":
         return data, None, fp32_bits(f"{name}'s scale", scales.item())  # as torch's own operators mix them
-    return data, scales, NO_NUMBER
+    return data, scales, None
 
 
 def _with_k(operand: Any) -> Any:
@@ -284,7 +271,7 @@ def _finish(
     data_a, data_b = (x if isinstance(x, torch.Tensor) else x[0] for x in (a, b))
     k, step = data_a.shape[1], _EXACT_ASYMMETRIC_K if len(a) == 3 else _EXACT_K
     if k == 0 and bias is None and epilogue is None:
-        _write_empty_product(d, c)
+        write_empty(d, c)
     elif k == 0 and (epilogue is not None or not isinstance(d, torch.Tensor)):
         int8_gemm_nt(_with_k(a), _with_k(b), d, c, compiled_dims=compiled_dims, bias=bias, epilogue=epilogue)
     elif k == 0:

@@ -7,31 +7,43 @@ for what the functions have in common.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
 
 import torch
 
-from ._extension import C
+from ._call import NT, run, step_fields
 from ._k_group_sizes import k_of_groups, padded_sizes
 from ._numbers import integer
+from ._output import write_empty
 from ._product import product
-from .epilogue import Epilogue, alpha_bits
-from .fp8 import _COMPILED_DIMS, Scaled, _write_empty_product
+from .epilogue import NO_STEPS, Epilogue, step_arguments
+from .fp8 import Scaled
 from .settings import get_mk_alignment_for_contiguous_layout
 
 __all__ = ["k_grouped_fp8_gemm_nt_contiguous", "k_grouped_fp8_gemm_tn_contiguous"]
 
-_k_grouped_gemm = C.k_grouped_gemm
 
-Plain = tuple[torch.Tensor, None]  # data without scales
+@dataclass(frozen=True)
+class Groups:
+    """How K is grouped."""
+
+    sizes: list[int]  # each group's K on the host, as far as it is known
+    layout: torch.Tensor  # on the device
+    psum: bool
+
+    def fields(self) -> dict[str, Any]:
+        return {"ks": self.sizes, "grouped_layout": self.layout, "psum": self.psum}
 
 
-def _sizes_and_layout(
+def groups_of(
     ks_cpu: Sequence[int] | None,
     grouped_layout: torch.Tensor | None,
     ks: Sequence[int] | None,
     ks_tensor: torch.Tensor | None,
-) -> tuple[list[int], torch.Tensor]:
-    """Each group's K on the host, as far as it is known, and on the device; `ks` and `ks_tensor` are older names."""
+    psum: bool,
+) -> Groups:
+    """`ks` and `ks_tensor` are older names."""
     if ks is not None:
         if ks_cpu is not None:
             raise TypeError("ks is the older name of ks_cpu: give one of them, not both")
@@ -42,7 +54,7 @@ def _sizes_and_layout(
         grouped_layout = ks_tensor
     if grouped_layout is None:
         raise TypeError("grouped_layout is missing: int32 [groups] on d's device, the K of each group")
-    return [] if ks_cpu is None else [integer("ks_cpu", k) for k in ks_cpu], grouped_layout
+    return Groups([] if ks_cpu is None else [integer("ks_cpu", k) for k in ks_cpu], grouped_layout, psum)
 
 
 def _gran_k(recipe: tuple[int, int, int]) -> int:
@@ -55,13 +67,12 @@ def _gran_k(recipe: tuple[int, int, int]) -> int:
     return recipe[2]
 
 
-def _without_padding(
-    sf: torch.Tensor, rows: int, sizes: list[int], layout: torch.Tensor, gran_k: int, psum: bool, padded: bool
-) -> torch.Tensor:
+def without_padding(sf: torch.Tensor, rows: int, groups: Groups, gran_k: int, padded: bool) -> torch.Tensor:
     """Scales `[blocks, rows]` or `[rows, blocks]` of groups whose K is rounded up, as of groups that are not.
 
     Unless `padded` says that they are such, their number does: on the device, where the host does not know the sizes.
     """
+    sizes, layout, psum = groups.sizes, groups.layout, groups.psum
     alignment = get_mk_alignment_for_contiguous_layout()
     entry_k = 4 * gran_k if sf.dtype == torch.int32 else gran_k
     if sf.dim() != 2 or len(layout) == 0:
@@ -89,45 +100,48 @@ def _without_padding(
     return raw.index_select(blocks, place).view(sf.dtype)
 
 
-def _run(
-    a: Scaled | Plain,
-    b: Scaled | Plain,
+def run_k_groups(
+    operands: dict[str, Any],
     d: torch.Tensor,
-    ks_cpu: Sequence[int] | None,
-    grouped_layout: torch.Tensor | None,
+    groups: Groups,
     c: torch.Tensor | None,
     compiled_dims: str,
-    use_psum_layout: bool,
-    ks: Sequence[int] | None,
-    ks_tensor: torch.Tensor | None,
-    group_by_group: bool,
     epilogue: Epilogue | None,
-    gran_k: int = 128,
-    use_padded_sf_layout: bool = False,
 ) -> None:
-    sizes, layout = _sizes_and_layout(ks_cpu, grouped_layout, ks, ks_tensor)
+    """With `group_by_group` among the operands, each group is a matrix of its own."""
+    steps = NO_STEPS if epilogue is None else step_arguments(None, epilogue)
+    if not run(**operands, **groups.fields(), **step_fields(steps), d=d, c=c, layout=NT[compiled_dims]):
+        write_empty(d, c)
+
+
+def _run_scaled(
+    a: Scaled,
+    b: Scaled,
+    d: torch.Tensor,
+    groups: Groups,
+    c: torch.Tensor | None,
+    recipe: tuple[int, int, int],
+    compiled_dims: str,
+    epilogue: Epilogue | None,
+    group_by_group: bool,
+    padded: bool,
+) -> None:
     (a_data, a_scales), (b_data, b_scales) = a, b
-    if (use_padded_sf_layout or use_psum_layout) and a_scales is not None and b_scales is not None:
+    gran_k = _gran_k(recipe)
+    if padded or groups.psum:
         a_scales, b_scales = (
-            _without_padding(sf, rows, sizes, layout, gran_k, use_psum_layout, use_padded_sf_layout)
+            without_padding(sf, rows, groups, gran_k, padded)
             for sf, rows in ((a_scales, d.shape[-2]), (b_scales, d.shape[-1]))
         )
-    if not _k_grouped_gemm(
-        a_data,
-        a_scales,
-        b_data,
-        b_scales,
-        d,
-        sizes,
-        layout,
-        c,
-        _COMPILED_DIMS[compiled_dims],
-        use_psum_layout,
-        group_by_group,
-        gran_k,
-        None if epilogue is None else alpha_bits(epilogue),
-    ):
-        _write_empty_product(d, c)
+    operands = {
+        "a": a_data,
+        "a_scales": a_scales,
+        "b": b_data,
+        "b_scales": b_scales,
+        "a_group_k": gran_k,
+        "group_by_group": group_by_group,
+    }
+    run_k_groups(operands, d, groups, c, compiled_dims, epilogue)
 
 
 @product()
@@ -183,8 +197,8 @@ def k_grouped_fp8_gemm_tn_contiguous(
         ValueError, TypeError: an argument cannot be right; nothing was launched and nothing written.
         RuntimeError: the machine failed: no driver, a compile error, a launch error.
     """
-    how = (compiled_dims, use_psum_layout, ks, ks_tensor, False, epilogue, _gran_k(recipe), use_padded_sf_layout)
-    _run(a, b, d, ks_cpu, grouped_layout, c, *how)
+    groups = groups_of(ks_cpu, grouped_layout, ks, ks_tensor, use_psum_layout)
+    _run_scaled(a, b, d, groups, c, recipe, compiled_dims, epilogue, False, use_padded_sf_layout)
 
 
 @product()
@@ -218,5 +232,5 @@ def k_grouped_fp8_gemm_nt_contiguous(
         ValueError, TypeError: an argument cannot be right; nothing was launched and nothing written.
         RuntimeError: the machine failed: no driver, a compile error, a launch error.
     """
-    how = (compiled_dims, use_psum_layout, ks, ks_tensor, True, epilogue, _gran_k(recipe), use_padded_sf_layout)
-    _run(a, b, d, ks_cpu, grouped_layout, c, *how)
+    groups = groups_of(ks_cpu, grouped_layout, ks, ks_tensor, use_psum_layout)
+    _run_scaled(a, b, d, groups, c, recipe, compiled_dims, epilogue, True, use_padded_sf_layout)

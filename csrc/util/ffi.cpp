@@ -57,8 +57,11 @@ tvm::ffi::Any to_any(const Value& value) {
 }  // namespace
 
 void refuse_argument(const Given& given, int32_t index, const char* wanted) {
-    fail(ErrorKind::type, "argument ", index, " of ", given.function, " must be ", wanted, ", got ",
-         tvm::ffi::TypeIndexToTypeKey(given[index].type_index));
+    const auto got = tvm::ffi::TypeIndexToTypeKey(given[index].type_index);
+    if (!given.named.empty())
+        fail(ErrorKind::type, given.named[static_cast<size_t>(index)].name, " of ", given.function, " must be ", wanted,
+             ", got ", got);
+    fail(ErrorKind::type, "argument ", index, " of ", given.function, " must be ", wanted, ", got ", got);
 }
 
 void refuse_count(const Given& given, int32_t wanted) {
@@ -80,19 +83,6 @@ std::vector<TensorView> take(const Given& given, int32_t index) {
         tensors.push_back(take<TensorView>({given.function, &any, 1}, 0));
     }
     return tensors;
-}
-
-Output take_pair(const Given& given, int32_t index) {
-    const TVMFFIAny argument = given[index];
-    if (argument.type_index == kTVMFFIOpaquePtr) {
-        const auto& [tensors, count] = *static_cast<const LentPair*>(argument.v_ptr);
-        return {TensorView(tensors[0]), TensorView(tensors[1]),
-                count > 2 ? OptionalTensor(tensors[2]) : OptionalTensor()};
-    }
-    if (argument.type_index != kTVMFFIArray) return take<TensorView>(given, index);
-    const std::vector<TensorView> tensors = take<std::vector<TensorView>>(given, index);
-    if (tensors.size() != 2 && tensors.size() != 3) refuse_argument(given, index, "a tensor, or one with its scales");
-    return {tensors[0], tensors[1], tensors.size() > 2 ? OptionalTensor(tensors[2]) : OptionalTensor()};
 }
 
 std::optional<Integers> integers_of(const Given& given, int32_t index) {

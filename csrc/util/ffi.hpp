@@ -11,6 +11,7 @@
 #include <cstdint>
 #include <functional>
 #include <optional>
+#include <span>
 #include <string>
 #include <tuple>
 #include <type_traits>
@@ -22,11 +23,19 @@
 
 namespace deep_gemm::ffi {
 
+/// What an argument that has a name is.
+enum class ArgumentKind : uint8_t { tensor, number, numbers };
+struct NamedArgument {
+    const char* name;
+    ArgumentKind kind;
+};
+
 /// The arguments of a call as Python gave them.
 struct Given {
     const char* function;
     const TVMFFIAny* arguments;
     int32_t count;
+    std::span<const NamedArgument> named = {};  // in their order, of an export that takes them by name
 
     /// None where there are fewer.
     TVMFFIAny operator[](int32_t index) const { return index < count ? arguments[index] : TVMFFIAny{}; }
@@ -47,22 +56,6 @@ private:
 /// Python's bytes.
 struct Bytes {
     std::string content;
-};
-
-/// A tensor that a call writes, which may come with others: (tensor, scales) or (tensor, scales, count).
-struct Output {
-    TensorView data;
-    OptionalTensor scales, count;
-
-    Output(const TensorView& data, const OptionalTensor& scales = {}, const OptionalTensor& count = {})
-        : data(data), scales(scales), count(count) {}
-    operator const TensorView&() const { return data; }
-};
-
-/// Two tensors, or three, that are lent for a call: what an argument of type kTVMFFIOpaquePtr points to.
-struct LentPair {
-    DLTensor tensors[3];
-    ptrdiff_t count;
 };
 
 [[noreturn]] void refuse_argument(const Given& given, int32_t index, const char* wanted);
@@ -102,14 +95,6 @@ template <>
 std::vector<TensorView> take(const Given& given, int32_t index);
 /// Nothing where it is no sequence of them.
 std::optional<Integers> integers_of(const Given& given, int32_t index);
-Output take_pair(const Given& given, int32_t index);
-template <>
-inline Output take(const Given& given, int32_t index) {
-    const int32_t type = given[index].type_index;
-    if (type == kTVMFFIDLTensorPtr || type == kTVMFFITensor) [[likely]]
-        return take<TensorView>(given, index);
-    return take_pair(given, index);
-}
 template <>
 Integers take(const Given& given, int32_t index);
 template <>
@@ -175,6 +160,7 @@ private:
             return std::is_same_v<std::tuple_element_t<0, std::tuple<Arguments...>>, const Given&>;
     }();
     static constexpr size_t kCount = sizeof...(Arguments) - kWantsAll;
+    static constexpr bool kReadsThem = kWantsAll && kCount == 0;  // itself
 
     template <size_t I>
     static auto taken(const Given& given) {
@@ -192,7 +178,7 @@ private:
 
     template <size_t... I>
     static void call_with(const Given& given, [[maybe_unused]] TVMFFIAny* result, std::index_sequence<I...> all) {
-        if (given.count > static_cast<int32_t>(kCount)) refuse_count(given, kCount);
+        if (!kReadsThem && given.count > static_cast<int32_t>(kCount)) refuse_count(given, kCount);
         if constexpr (std::is_void_v<Result>)
             result_of(given, all);
         else

@@ -9,7 +9,8 @@ struct PyObject;
 extern "C" {
 struct PyMethodDef {
     const char* name;
-    PyObject* (*call)(PyObject* self, PyObject* const* arguments, ptrdiff_t count);
+    /// `names`, null or a tuple, are of the last arguments, which are not among the `count`.
+    PyObject* (*call)(PyObject* self, PyObject* const* arguments, ptrdiff_t count, PyObject* names);
     int flags;
     const char* doc;
 };
@@ -30,10 +31,16 @@ DEEP_GEMM_PYTHON ptrdiff_t PySequence_Size(PyObject*);
 DEEP_GEMM_PYTHON PyObject* PySequence_GetItem(PyObject*, ptrdiff_t);
 DEEP_GEMM_PYTHON PyObject* PyTuple_New(ptrdiff_t);
 DEEP_GEMM_PYTHON int PyTuple_SetItem(PyObject*, ptrdiff_t, PyObject*);
+DEEP_GEMM_PYTHON PyObject* PyTuple_GetItem(PyObject*, ptrdiff_t);  // borrowed
+DEEP_GEMM_PYTHON PyObject* PySequence_Tuple(PyObject*);
+DEEP_GEMM_PYTHON int PyType_IsSubtype(PyObject* type, PyObject* of);
+DEEP_GEMM_PYTHON int PyUnicode_CompareWithASCIIString(PyObject*, const char*);
+DEEP_GEMM_PYTHON int PyObject_RichCompareBool(PyObject*, PyObject*, int operation);
 DEEP_GEMM_PYTHON PyObject* PyCapsule_New(void*, const char* name, void (*)(PyObject*));
 DEEP_GEMM_PYTHON void* PyCapsule_GetPointer(PyObject*, const char* name);
 DEEP_GEMM_PYTHON PyObject* PyCFunction_NewEx(PyMethodDef*, PyObject* self, PyObject* module);
 DEEP_GEMM_PYTHON void PyErr_SetString(PyObject* type, const char* message);
+DEEP_GEMM_PYTHON PyObject* PyErr_Format(PyObject* type, const char* format, ...);
 DEEP_GEMM_PYTHON void PyErr_Clear();
 DEEP_GEMM_PYTHON PyObject* PyErr_Occurred();
 DEEP_GEMM_PYTHON int PyErr_CheckSignals();
@@ -47,6 +54,7 @@ DEEP_GEMM_PYTHON void PyEval_RestoreThread(void*);
 
 namespace deep_gemm {
 
-constexpr int kMethFastcall = 0x80;  // METH_FASTCALL
+constexpr int kMethFastcall = 0x80, kMethKeywords = 2;  // METH_FASTCALL, METH_KEYWORDS
+constexpr int kPyEqual = 2;                             // Py_EQ
 
 }  // namespace deep_gemm

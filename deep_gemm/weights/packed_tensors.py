@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import json
 from dataclasses import dataclass, field
 from typing import Any
@@ -11,7 +12,7 @@ import torch
 from . import codes as code
 from .conversion_scales import SCALES_A_WORD
 from .gate_rows import checked_rows
-from .packings import FOLDED, K_BLOCK, ROWS, SMALLEST_GROUP, TWO_LEVELS, Packing, packing_of
+from .packings import ELEMENT_NUMBERS, FOLDED, K_BLOCK, ROWS, SMALLEST_GROUP, TWO_LEVELS, Packing, packing_of
 from .rows import row_bytes
 
 VERSION = 3
@@ -141,10 +142,17 @@ class PackedTensors:
         """What `scales` are, divided by the scales of the weights: a power of two."""
         return self.packing.factor(self.order)
 
-    @property
-    def others(self) -> tuple[torch.Tensor | None, torch.Tensor | None, torch.Tensor | None]:
-        """What products take beside codes and scales: sums, zeros and second scales."""
-        return self.sums, self.zeros, self.second_scales
+    @functools.cached_property
+    def record_numbers(self) -> dict[str, int]:
+        """What products say of the weights beside their tensors, as fields of a call's record."""
+        n, k = self.shape[-2:]
+        return {
+            "b_element": ELEMENT_NUMBERS[self.converted_from],
+            "b_rows": n,
+            "b_k": k,
+            "b_group_k": self.scale_group or 0,
+            "b_zeros_k": self.zero_group or 0,
+        }
 
     @property
     def device(self) -> torch.device:

@@ -59,50 +59,67 @@ def test_all_kinds_of_tensors_and_recipes(given, recipe) -> None:
     assert_matches(d, product_nt(a, b))
 
 
+FIELDS = C.product_fields().split()
+
+
+def record(a, b, d) -> dict[str, object]:
+    return {"a": a[0], "a_scales": a[1], "b": b[0], "b_scales": b[1], "d": d, "layout": 0}
+
+
+def shared(**fields: object) -> object:
+    """What tvm-ffi makes of the same."""
+    d = fields["d"]
+    if isinstance(d, tuple) and len(d) == 2:
+        fields |= {"d": d[0], "d_scales": d[1]}
+    return SHARING.product(*[fields.get(name) for name in FIELDS])
+
+
 BAD = {
-    "shape": lambda a, b, d: (*a, *b, d[:, :3], None, 0),
-    "dtype": lambda a, b, d: (a[1], a[0], *b, d, None, 0),
-    "device": lambda a, b, d: (*a, *b, d.to("meta"), None, 0),
-    "too few": lambda a, b, d: (*a, *b, d),
-    "too many": lambda a, b, d: (*a, *b, d, *range(30)),
-    "no tensor": lambda a, b, d: (*a, *b, "d", None, 0),
-    "an integer for a tensor": lambda a, b, d: (*a, *b, 5, None, 0),
-    "a tensor for an integer": lambda a, b, d: (*a, *b, d, None, d),
-    "an integer that is too large": lambda a, b, d: (*a, *b, d, None, 1 << 64),
-    "recipe of text": lambda a, b, d: (*a, *b, d, None, 0, ("1", 128, 128)),
-    "recipe of a large number": lambda a, b, d: (*a, *b, d, None, 0, (1, 1 << 70, 128)),
-    "recipe for 1000003 of K": lambda a, b, d: (*a, *b, d, None, 0, (1, 128, 1000003)),
-    "short recipe": lambda a, b, d: (*a, *b, d, None, 0, (1, 128)),
+    "shape": lambda x: x | {"d": x["d"][:, :3]},
+    "dtype": lambda x: x | {"a": x["a_scales"], "a_scales": x["a"]},
+    "device": lambda x: x | {"d": x["d"].to("meta")},
+    "too few": lambda x: {name: x[name] for name in ("a", "d")},
+    "no tensor": lambda x: x | {"d": "d"},
+    "an integer for a tensor": lambda x: x | {"d": 5},
+    "a tensor for an integer": lambda x: x | {"layout": x["d"]},
+    "an integer that is too large": lambda x: x | {"layout": 1 << 64},
+    "recipe of text": lambda x: x | {"recipe": ("1", 128, 128)},
+    "recipe of a large number": lambda x: x | {"recipe": (1, 1 << 70, 128)},
+    "recipe for 1000003 of K": lambda x: x | {"recipe": (1, 128, 1000003)},
+    "short recipe": lambda x: x | {"recipe": (1, 128)},
+    "a pair with text": lambda x: x | {"d": (x["d"], "s")},
+    "four tensors to write": lambda x: x | {"d": (x["d"],) * 4},
 }
 
 
-def error_of(function, arguments) -> tuple[type, str]:
+def error_of(function, fields) -> tuple[type, str]:
     with pytest.raises(Exception) as caught:
-        function(*arguments)
+        function(**fields)
     # Below the first line torch prints where it is, and a tensor's kind has two names.
     return caught.type, str(caught.value).splitlines()[0].replace("ffi.Tensor", "DLTensor*")
 
 
 @pytest.mark.parametrize("case", BAD)
 def test_errors_are_those_of_tvm_ffi(case) -> None:
-    arguments = BAD[case](*problem())
-    assert error_of(C.gemm, arguments) == error_of(SHARING.gemm, arguments)
+    fields = BAD[case](record(*problem()))
+    assert error_of(C.product, fields) == error_of(shared, fields)
 
 
-@pytest.mark.parametrize("case", ["right", *BAD])
+@pytest.mark.parametrize("case", ["right", "a list", *BAD])
 def test_nothing_is_kept(case) -> None:
     a, b, d = problem()
-    right = (a.data[:0], a.scales[:0], *b, d[:0], None, 0, [1, 128, 128])
-    arguments = right if case == "right" else BAD[case](a, b, d)
-    items = [item for argument in arguments if isinstance(argument, tuple | list) for item in argument]
+    right = record((a.data[:0], a.scales[:0]), b, d[:0]) | {"recipe": [1, 128, 128]}
+    written = [d[:0].to(torch.float8_e4m3fn), torch.empty(2, 0).T]
+    fields = BAD[case](record(a, b, d)) if case in BAD else right | ({"d": written} if case == "a list" else {})
+    items = [item for field in fields.values() if isinstance(field, tuple | list) for item in field]
     # Not None and numbers, which are everybody's: other threads and the collector move their counts.
-    own = [item for item in (*arguments, *items) if item is not None and not isinstance(item, int)]
-    objects = [*own, torch.Tensor, torch.nn.Parameter, C.gemm]
+    own = [item for item in (*fields.values(), *items) if item is not None and not isinstance(item, int)]
+    objects = [*own, *fields, torch.Tensor, torch.nn.Parameter, C.product]
 
     def call(times: int) -> None:
         for _ in range(times):
             try:
-                C.gemm(*arguments)
+                C.product(**fields)
             except Exception as error:
                 del error
         gc.collect()
@@ -144,10 +161,14 @@ def test_torch_that_cannot_lend(monkeypatch) -> None:
         _extension._lend(module)
     (a, sfa), (b, sfb), d = problem()
     version = d._version
-    assert not isinstance(module.gemm, BuiltinFunctionType)
-    assert module.gemm(a, sfa, b, sfb, d, None, 0) is True
+    assert not isinstance(module.product, BuiltinFunctionType)
+    assert module.product(a=a, a_scales=sfa, b=b, b_scales=sfb, d=d, layout=0) is True
     assert_matches(d, product_nt((a, sfa), (b, sfb)))
     assert d._version == version + 1
+    q = d.to(torch.float8_e4m3fn), torch.empty(2, 24).T
+    versions = [x._version for x in q]
+    assert module.product(a=a, a_scales=sfa, b=b, b_scales=sfb, d=q, layout=0) is True
+    assert [x._version for x in q] == [version + 1 for version in versions]
 
 
 # A library other than torch, that lends "tensors" on two GPUs, each with a stream of its own, and has no memory.
@@ -191,7 +212,7 @@ new = ctypes.pythonapi.PyCapsule_New
 new.restype, new.argtypes = ctypes.py_object, (ctypes.c_void_p, ctypes.c_char_p, ctypes.c_void_p)
 Lent.__dlpack_c_exchange_api__ = new(ctypes.addressof(api), b"dlpack_exchange_api", None)
 module = tvm_ffi.load_module(str(LIBRARY))
-gemm = borrowing(module, "gemm", Lent.__dlpack_c_exchange_api__)
+product = borrowing(module, "product", Lent.__dlpack_c_exchange_api__)
 
 environment = ctypes.CDLL(tvm_ffi.libinfo.find_libtvm_ffi())
 environment.TVMFFIEnvGetStream.restype = ctypes.c_void_p
@@ -207,7 +228,8 @@ def call(index, scales):
     tensors = fp8(64, 256), scales, fp8(128, 256), torch.ones(1, 2), torch.zeros(64, 128).bfloat16()
     lent = [Lent(tensor, index) for tensor in tensors]
     for _ in range(3):
-        assert gemm(*lent, None, 0) is True
+        a, a_scales, b, b_scales, d = lent
+        assert product(a=a, a_scales=a_scales, b=b, b_scales=b_scales, d=d, layout=0) is True
 for index in (0, 3):
     call(index, torch.ones(2, 64).T)
     assert state() == before, (state(), before)
@@ -236,7 +258,7 @@ def test_a_process_without_python(tmp_path) -> None:
 int main(int count, char** paths) {
     for (int i = 1; i < count; ++i)
         if (!dlopen(paths[i], RTLD_NOW | RTLD_GLOBAL)) return puts(dlerror()), 1;
-    return dlsym(RTLD_DEFAULT, "__tvm_ffi_gemm") == NULL;
+    return dlsym(RTLD_DEFAULT, "__tvm_ffi_product") == NULL;
 }
 """)
     subprocess.run(["g++", "-x", "c", source, "-o", program, "-ldl"], check=True)

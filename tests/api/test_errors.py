@@ -266,11 +266,15 @@ def test_tensors_that_only_other_libraries_make_are_refused(spoil, message) -> N
     out.assert_untouched()
 
 
+def fields_of(call) -> dict[str, object]:
+    (a, a_scales), (b, b_scales) = call.a, call.b
+    return {"a": a, "a_scales": a_scales, "b": b, "b_scales": b_scales, "d": call.d, "layout": 6}
+
+
 def test_a_short_recipe_is_refused_by_the_runtime_too() -> None:
     call, out = right_call(torch.device("cpu"))
-    for recipes in (((1, 128), None, None), (None, (1,), (128, 128))):
-        with pytest.raises(ValueError, match=r"recipe(_a)? must have [32] numbers, got [21]"):
-            C.gemm(*call.a, *call.b, call.d, None, 6, *recipes)
+    with pytest.raises(ValueError, match="recipe must have 3 numbers, or 4 where each operand has its own, got 2"):
+        C.product(**fields_of(call), recipe=(1, 128))
     out.assert_untouched()
 
 
@@ -284,9 +288,13 @@ def test_a_short_recipe_is_refused_by_the_runtime_too() -> None:
 )
 def test_operands_without_their_scales_are_refused_by_the_runtime(scaled_a, scaled_b, message) -> None:
     call, out = right_call(torch.device("cpu"))
-    (a, a_scales), (b, b_scales) = call.a, call.b
+    fields = fields_of(call)
+    if not scaled_a:
+        fields["a_scales"] = None
+    if not scaled_b:
+        fields["b_scales"] = None
     with pytest.raises(TypeError, match=message):
-        C.gemm(a, a_scales if scaled_a else None, b, b_scales if scaled_b else None, call.d, None, 6)
+        C.product(**fields)
     out.assert_untouched()
 
 

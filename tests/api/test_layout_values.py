@@ -108,15 +108,16 @@ fp8 = torch.float8_e4m3fn
 a = pose_as_cuda(torch.zeros(256, {K}).to(fp8)), pose_as_cuda(torch.ones(2, 256).T)
 b = pose_as_cuda(torch.zeros(2, {N}, {K}).to(fp8)), pose_as_cuda(torch.ones(2, 2, 2))
 layout = torch.tensor([0] * 128 + [1] * 128, dtype=torch.int32)
-arguments = (*a, *b, pose_as_cuda(torch.empty(256, {N})), pose_as_cuda(layout), 6, False, True, 0)
+operands = {{"a": a[0], "a_scales": a[1], "b": b[0], "b_scales": b[1]}}
+record = operands | {{"d": pose_as_cuda(torch.empty(256, {N})), "grouped_layout": pose_as_cuda(layout), "layout": 6}}
 for _ in range(3):
-    deep_gemm._extension.C.m_grouped_gemm_contiguous(*arguments)
+    deep_gemm._extension.C.product(**record)
 layout[130] = 0
 driver = ctypes.CDLL("libcuda.so.1")
 for captured in (False, True):
     driver.fake_capture_status(int(captured))
     try:
-        deep_gemm._extension.C.m_grouped_gemm_contiguous(*arguments)
+        deep_gemm._extension.C.product(**record)
         print("launched")
     except ValueError as error:
         print("refused", error)

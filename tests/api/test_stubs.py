@@ -1,4 +1,4 @@
-"""deep_gemm/_C.pyi says what _C.so exports: the same names, with as many arguments."""
+"""deep_gemm/_C.pyi says what _C.so exports: the same names, with as many arguments, and a record's fields."""
 
 import ast
 import re
@@ -9,10 +9,15 @@ import pytest
 from deep_gemm._extension import C
 
 ROOT = Path(__file__).resolve().parents[2]
-STUBS = {
-    node.name: len(node.args.posonlyargs) + len(node.args.args)
+FUNCTIONS = {
+    node.name: node.args
     for node in ast.parse((ROOT / "deep_gemm" / "_C.pyi").read_text()).body
     if isinstance(node, ast.FunctionDef)
+}
+COUNTS = {
+    name: len(arguments.posonlyargs) + len(arguments.args)
+    for name, arguments in FUNCTIONS.items()
+    if not arguments.kwonlyargs and not arguments.vararg
 }
 
 
@@ -22,11 +27,20 @@ def test_every_export_has_a_stub():
         for path in (ROOT / "csrc").rglob("*.cpp")
         for name in re.findall(r"^DEEP_GEMM_EXPORT\((\w+),", path.read_text(), re.MULTILINE)
     }
-    assert set(STUBS) == exports
+    assert set(FUNCTIONS) == exports
 
 
-@pytest.mark.parametrize("name", STUBS)
+@pytest.mark.parametrize("name", COUNTS)
 def test_argument_counts(name):
     # No export takes twenty, so that nothing runs: the call is refused with the number that is wanted.
-    with pytest.raises(TypeError, match=rf"takes {STUBS[name]} arguments, but was given 20"):
+    with pytest.raises(TypeError, match=rf"takes {COUNTS[name]} arguments, but was given 20"):
         getattr(C, name)(*range(20))
+
+
+def test_fields_of_a_record():
+    names = [argument.arg for argument in FUNCTIONS["product"].kwonlyargs]
+    assert names == C.product_fields().split()
+    with pytest.raises(TypeError, match="product takes no argument 'e'"):
+        C.product(a=None, e=None)
+    with pytest.raises(TypeError, match="product takes its arguments by their names only"):
+        C.product(None)

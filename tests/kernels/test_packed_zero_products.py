@@ -12,8 +12,6 @@ from packed_products import KINDS, Kind, Tokens, check, weights
 import deep_gemm
 from deep_gemm import simulator
 from deep_gemm._extension import C
-from deep_gemm._packed import NO_NUMBER, NO_ZERO
-from deep_gemm.weights.packings import ELEMENT_NUMBERS
 
 
 def random_integers(shape: tuple[int, ...], low: int, high: int, generator: torch.Generator) -> torch.Tensor:
@@ -145,7 +143,8 @@ def test_zeros_that_do_not_fit_the_codes_are_refused(changed, message) -> None:
     """PackedWeights never have such; who calls the runtime past them learns of it."""
     w, _ = weights(KINDS["fp8-zeros"], (72, 256), torch.Generator())
     zeros = changed.get("zeros", w.zeros)
-    told = (ELEMENT_NUMBERS["u4"], 72, 256, 128, NO_NUMBER, NO_ZERO, 0, changed.get("zeros_k", 128), 0)
+    numbers = w.record_numbers | {"b_zeros_k": changed.get("zeros_k", 128)}
     a, d = torch.zeros((5, 256)).to(torch.float8_e4m3fn), torch.zeros(5, 72)
+    operands = {"a": a, "a_scales": torch.ones(5), "b": w.codes, "b_scales": w.scales, "b_zeros": zeros}
     with pytest.raises((ValueError, TypeError), match=message):
-        C.packed_gemm(a, torch.ones(5), w.codes.view(1, -1), w.scales, d, None, None, None, None, zeros, None, told, 6)
+        C.product(**operands | numbers, d=d, layout=6)

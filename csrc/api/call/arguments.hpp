@@ -6,8 +6,15 @@
 
 namespace deep_gemm {
 
-/// D as it was given, with its scales where the product finds them: (q, s).
-using OutputArgument = ffi::Output;
+/// D as it was given; with its scales where the product finds them, and the count of what it bounds.
+struct OutputArgument {
+    TensorView data;
+    OptionalTensor scales, count;
+
+    OutputArgument(const TensorView& data, const OptionalTensor& scales = {}, const OptionalTensor& count = {})
+        : data(data), scales(scales), count(count) {}
+    operator const TensorView&() const { return data; }
+};
 
 /// Weights that PackedWeights has made: what its tensors do not say themselves.
 struct PackedArgument {

@@ -12,6 +12,7 @@
 #include <cstring>
 #include <memory>
 #include <optional>
+#include <span>
 
 #include "../../util/ffi.hpp"
 #include "call.hpp"
@@ -20,15 +21,21 @@
 
 namespace deep_gemm {
 
-/// All arguments of a call, as words, whatever they are: of each tensor its address, dtype, device, shape and strides.
-/// Memory that is used again for a tensor of another shape makes another key.
+/// All arguments of a call that have names, as words, whatever they are: of each tensor its address, dtype, device,
+/// shape and strides. Memory that is used again for a tensor of another shape makes another key.
 class CallKey {
 public:
     CallKey() = default;
     explicit CallKey(const ffi::Given& given) {
-        words_[count_++] = reinterpret_cast<uintptr_t>(given.function);
-        uint64_t& kinds = words_[count_++] = 0;  // of each argument: None, where there is nothing else, adds no word
-        for (int32_t i = 0; i < given.count; ++i) kinds = kinds << 2 | add(given, i);
+        uint64_t& present = words_[count_++] = 0;  // of each argument, whether it is there; what is not adds no word
+        for (size_t i = 0; i < given.named.size(); ++i) {
+            const TVMFFIAny argument = given[static_cast<int32_t>(i)];
+            if (argument.type_index == kTVMFFINone) continue;
+            present |= uint64_t{1} << i;
+            complete_ = complete_ && count_ + kMostWordsOfOne <= kMaxWords &&
+                        add(given, static_cast<int32_t>(i), argument, given.named[i].kind);
+            if (!complete_) return;
+        }
     }
     CallKey(const CallKey& other) { *this = other; }
     CallKey& operator=(const CallKey& other) {
@@ -41,53 +48,43 @@ public:
     /// by nobody.
     bool complete() const { return complete_; }
     uint64_t hash() const { return hash_; }
+    std::span<const uint64_t> words() const { return {words_, count_}; }
     bool operator==(const CallKey& other) const {
         return count_ == other.count_ && std::memcmp(words_, other.words_, count_ * sizeof(uint64_t)) == 0;
     }
 
 private:
-    enum Kind : uint64_t { none, number, tensor, numbers };
-    static constexpr int kMaxDimensions = 3;
-    static constexpr size_t kTensorWords = 3 + 2 * kMaxDimensions;
-    static constexpr size_t kMaxWords = 14 * kTensorWords + 40;
+    static constexpr int kMaxDimensions = 4;
+    static constexpr int64_t kMaxNumbers = 12;  // of a sequence
+    static constexpr size_t kTensorWords = 3 + 2 * kMaxDimensions, kMostWordsOfOne = kMaxNumbers + 1;
+    static constexpr size_t kMaxWords = 166;  // no call says more
+    static_assert(kTensorWords <= kMostWordsOfOne);
 
-    Kind add(const ffi::Given& given, int32_t index) {
-        const int32_t type = given[index].type_index;
-        if (count_ + std::max<size_t>(kTensorWords, kMaxNumbers) > kMaxWords) complete_ = false;
-        if (type == kTVMFFINone || !complete_) return none;
-        if (type == kTVMFFIInt || type == kTVMFFIBool) {
-            words_[count_++] = static_cast<uint64_t>(given[index].v_int64);
-            return number;
+    /// False where that is not possible, or the argument is of another kind than its name says.
+    bool add(const ffi::Given& given, int32_t index, const TVMFFIAny& argument, ffi::ArgumentKind kind) {
+        const int32_t type = argument.type_index;
+        switch (kind) {
+            case ffi::ArgumentKind::number:
+                if (type != kTVMFFIInt && type != kTVMFFIBool) return false;
+                words_[count_++] = static_cast<uint64_t>(argument.v_int64);
+                return true;
+            case ffi::ArgumentKind::tensor:
+                return (type == kTVMFFIDLTensorPtr || type == kTVMFFITensor) &&
+                       add(ffi::take<TensorView>(given, index));
+            case ffi::ArgumentKind::numbers:
+                const std::optional<ffi::Integers> integers = ffi::integers_of(given, index);
+                return integers && add(*integers);
         }
-        if (type == kTVMFFIDLTensorPtr || type == kTVMFFITensor) {
-            add(ffi::take<TensorView>(given, index));
-            return tensor;
-        }
-        if (type == kTVMFFIOpaquePtr) {
-            const ffi::Output pair = ffi::take<ffi::Output>(given, index);
-            add(pair.data), add(*pair.scales);
-            if (pair.count) add(*pair.count);
-            return numbers;
-        }
-        const std::optional<ffi::Integers> integers = ffi::integers_of(given, index);
-        complete_ = integers.has_value();
-        if (!complete_) return none;
-        add(*integers);
-        return numbers;
+        return false;
     }
-    void add(const ffi::Integers& values) {
-        if (values.size() > kMaxNumbers) {
-            complete_ = false;
-            return;
-        }
+    bool add(const ffi::Integers& values) {
+        if (values.size() > kMaxNumbers) return false;
         words_[count_++] = static_cast<uint64_t>(values.size());
         for (int64_t i = 0; i < values.size(); ++i) words_[count_++] = static_cast<uint64_t>(values[i]);
+        return true;
     }
-    void add(const TensorView& tensor) {
-        if (tensor.ndim() > kMaxDimensions) {
-            complete_ = false;
-            return;
-        }
+    bool add(const TensorView& tensor) {
+        if (tensor.ndim() > kMaxDimensions) return false;
         const auto address = reinterpret_cast<uintptr_t>(tensor.data());
         const DLDataType type = tensor.dtype();
         const DLDevice device = tensor.device();
@@ -104,9 +101,9 @@ private:
         hash_ =
             (hash_ ^ (address + (tensor.ndim() > 0 ? static_cast<uint64_t>(tensor.size(0)) : 0))) * 0x9e3779b97f4a7c15;
         hash_ ^= hash_ >> 32;
+        return true;
     }
 
-    static constexpr int64_t kMaxNumbers = 12;  // of a sequence
     size_t count_ = 0;
     uint64_t hash_ = 0;
     bool complete_ = true;

@@ -146,8 +146,6 @@ void check_alpha(GemmCall& call, const Alpha& alpha, const TensorView& d) {
 void check_row_scale(GemmCall& call, const TensorView& weights, const TensorView& d) {
     Problem& p = call.problem;
     constexpr const char* kName = "the epilogue's row weights";
-    require(is_m_grouped(p.grouping) || p.grouping == Grouping::dense, "epilogue must have no RowScale where products ",
-            "are batched or grouped along K");
     require(p.output != Element::s32, "epilogue must have no RowScale where d is int32");
     require_type(element_of(weights.dtype()) == Element::fp32, kName, " must be float32, got ",
                  describe(weights.dtype()));

@@ -39,9 +39,7 @@ Matrix packed_rows(const OperandArgument& operand, const char* name, bool groupe
             grouped ? " must be a stack of matrices, one an expert, got a single one"
                     : " must be a single matrix, got a stack of them");
     const int64_t stride = round_up(packed.k, kSpreadCodes), bytes = packed.rows * stride / 2;
-    require(codes.ndim() == 2 && codes.size(1) == bytes && (codes.size(0) <= 1 || codes.stride(0) == bytes) &&
-                codes.stride(1) == 1,
-            name, "'s codes must be [groups, ", bytes, "] bytes without gaps, got shape ", describe_shape(codes));
+    require_codes(codes, name, bytes);
     require(reinterpret_cast<uintptr_t>(codes.data()) % kUnpackedAlignment == 0, name,
             "'s codes must start at a multiple of ", kUnpackedAlignment, " bytes");
     return {.data = static_cast<char*>(codes.data()),

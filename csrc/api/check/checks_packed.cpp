@@ -139,6 +139,17 @@ RowSums check_packed_sums(const GemmCall& call, const PackedArgument& packed) {
 
 }  // namespace
 
+void require_codes(const TensorView& codes, const char* name, int64_t bytes) {
+    int64_t behind = 1;
+    bool gaps = false;
+    for (int i = codes.ndim() - 1; i >= 0; --i) {
+        gaps = gaps || (codes.size(i) > 1 && codes.stride(i) != behind);
+        if (i > 0) behind *= codes.size(i);
+    }
+    require(codes.ndim() >= 2 && behind == bytes && !gaps, name, "'s codes must be [groups, ", bytes,
+            "] bytes without gaps, got shape ", describe_shape(codes));
+}
+
 Matrix packed_matrix(const OperandArgument& operand, const char* name, bool grouped) {
     const PackedArgument& packed = *operand.packed;
     const TensorView& codes = operand.data;
@@ -151,12 +162,10 @@ Matrix packed_matrix(const OperandArgument& operand, const char* name, bool grou
     require(packed.grouped == grouped, name,
             grouped ? " must be a stack of matrices, one an expert, got a single one"
                     : " must be a single matrix, got a stack of them");
-    const int64_t groups = codes.ndim() == 2 ? codes.size(0) : 1;
+    const int64_t groups = codes.ndim() >= 2 ? codes.size(0) : 1;
     Matrix blocks = matrix_of_blocks(packed.element, groups, packed.rows, packed.k);
     const int64_t bytes = groups == 0 ? 0 : static_cast<int64_t>(blocks.bytes) / groups;
-    require(codes.ndim() == 2 && codes.size(1) == bytes && (codes.size(0) <= 1 || codes.stride(0) == bytes) &&
-                codes.stride(1) == 1,
-            name, "'s codes must be [groups, ", bytes, "] bytes without gaps, got shape ", describe_shape(codes));
+    require_codes(codes, name, bytes);
     require(reinterpret_cast<uintptr_t>(codes.data()) % kTmaAlignment == 0, name,
             "'s codes must start at a multiple of 16 bytes");
     blocks.data = codes.data();

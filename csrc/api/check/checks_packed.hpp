@@ -13,6 +13,9 @@ inline bool is_unpacked(const TensorView& codes) {
     return is_fp4_pairs(codes) || is_dtype(codes.dtype(), kDLFloat8_e4m3fn, 8);
 }
 
+/// Codes of PackedWeights, groups of so many bytes without gaps, in any number of dimensions.
+void require_codes(const TensorView& codes, const char* name, int64_t bytes);
+
 /// The weights of that many rows and that much of K, of each group.
 Matrix packed_matrix(const OperandArgument& operand, const char* name, bool grouped);
 

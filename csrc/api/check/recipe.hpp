@@ -10,14 +10,12 @@ namespace deep_gemm {
 
 using Recipe = std::optional<ffi::Integers>;
 
-Granularities given_granularities(const Recipe& recipe, const Recipe& recipe_a, const Recipe& recipe_b);
+Granularities given_granularities(const ffi::Integers& recipe);
 
-/// `recipe` is (rows of A, rows of B, K), `recipe_a` and `recipe_b` are (rows, K) each. None of them: the default,
-/// which the scales decide.
-inline Granularities granularities_of(const Recipe& recipe, const Recipe& recipe_a, const Recipe& recipe_b) {
-    if (!recipe && !recipe_a && !recipe_b) [[likely]]
-        return {};
-    return given_granularities(recipe, recipe_a, recipe_b);
+/// A recipe is (rows of A, rows of B, K) or, where operands differ in K, (rows of A, K of A, rows of B, K of B). None:
+/// the default, which the scales decide.
+inline Granularities granularities_of(const Recipe& recipe) {
+    return recipe ? given_granularities(*recipe) : Granularities{};
 }
 
 }  // namespace deep_gemm

@@ -105,7 +105,6 @@ bool run_checked_gemm(GemmCall&& call, const CallKey* key, uint64_t generation) 
 }
 
 bool run_k_grouped(KGroupedCall&& k) {
-    begin_cold_call();
     GemmCall& call = k.call;
     const Problem& problem = call.problem;
     if (problem.m == 0 || problem.n == 0 || problem.num_groups == 0) return true;
