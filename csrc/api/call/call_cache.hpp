@@ -32,7 +32,7 @@ public:
             const TVMFFIAny argument = given[static_cast<int32_t>(i)];
             if (argument.type_index == kTVMFFINone) continue;
             present |= uint64_t{1} << i;
-            complete_ = complete_ && count_ + kMostWordsOfOne <= kMaxWords &&
+            complete_ = complete_ && count_ + kMaxWordsOfOne <= kMaxWords &&
                         add(given, static_cast<int32_t>(i), argument, given.named[i].kind);
             if (!complete_) return;
         }
@@ -56,9 +56,9 @@ public:
 private:
     static constexpr int kMaxDimensions = 4;
     static constexpr int64_t kMaxNumbers = 12;  // of a sequence
-    static constexpr size_t kTensorWords = 3 + 2 * kMaxDimensions, kMostWordsOfOne = kMaxNumbers + 1;
+    static constexpr size_t kTensorWords = 3 + 2 * kMaxDimensions, kMaxWordsOfOne = kMaxNumbers + 1;
     static constexpr size_t kMaxWords = 166;  // no call says more
-    static_assert(kTensorWords <= kMostWordsOfOne);
+    static_assert(kTensorWords <= kMaxWordsOfOne);
 
     /// False where that is not possible, or the argument is of another kind than its name says.
     bool add(const ffi::Given& given, int32_t index, const TVMFFIAny& argument, ffi::ArgumentKind kind) {
