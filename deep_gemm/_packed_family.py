@@ -9,7 +9,7 @@ from typing import Any, Generic, Protocol, TypeVar
 import torch
 
 from ._output import Output
-from ._packed import AcceptedWeights, Unpacked, run_dense, run_contiguous, run_masked, with_epilogue
+from ._packed import AcceptedWeights, Unpacked, run_contiguous, run_dense, run_masked, with_epilogue
 from ._product import product
 from .epilogue import Epilogue
 from .weights import PackedWeights
