@@ -1,4 +1,4 @@
-"""GEMM calls of FP4 with FP4, on Blackwell (SM100) only.
+"""GEMM calls of FP4 with FP4, on Blackwell only: SM100, and SM120 (RTX 50, RTX PRO, DGX Spark).
 
 Operands are `(codes, scales)`. Codes are int8 of two E2M1 codes a byte, the first one of K in the low nibble; uint8 and
 float4_e2m1fn_x2 of the same bytes are taken too. K is contiguous, rows lie any number of bytes apart (fastest: a
@@ -95,7 +95,8 @@ def fp4_gemm_nt(
         epilogue: as for `fp8_gemm_nt`. Beside it alpha must be None.
 
     Raises:
-        ValueError, TypeError: an argument cannot be right, or this is not SM100; nothing was launched or written.
+        ValueError, TypeError: an argument cannot be right, or this is neither SM100 nor SM120; nothing was launched or
+            written.
         RuntimeError: the machine failed: no driver, a compile error, a launch error.
     """
     layout = NT[compiled_dims]

@@ -4,11 +4,13 @@
 function writes into `d` and returns None. CUDA tensors run on their GPU, on torch's current stream; CPU tensors run on
 the PTX simulator.
 
-SM100 is B200 and B300, SM90 H100 and H200, SM80 every other GPU from compute capability 8.0 on.
+SM100 is B200 and B300, SM90 H100 and H200, SM120 RTX 50, RTX PRO Blackwell and DGX Spark, SM80 every other GPU from
+compute capability 8.0 on.
 
 Scales. On SM80 and SM90 they are float32, one for each row (or 128 x 128 block) and 128 of K, or for each row and 32 of
 K (blocks of these are repeated for each row first); float8_e8m0fnu becomes that on the way, and so do int32 words of
-exponents as SM100 takes them, which are per row. SM100 multiplies exponents,
+exponents as SM100 takes them, which are per row. SM120 does the same with float32 scales, and multiplies exponents as
+they are where both operands have bytes or words of them. SM100 multiplies exponents,
 of powers of two, one for each row and 128 or 32 of K, as the recipe says of each operand. They may come as
 
 - int32 `[rows, ceil(K / 512)]` (of 32 of K a scale: `ceil(K / 128)`), four exponents each, as

@@ -31,6 +31,7 @@ __all__ = [
 _TMA_ALIGNMENT_BYTES = 16
 _SCALES_PER_WORD = 4
 _K_GROUPED_GRANULARITIES = (32, 128)
+_MULTIPLY_EXPONENTS = ("sm100", "sm120")  # architectures whose tensor cores do
 _SIGN_AND_MANTISSA = -0x7F800001  # the bits 0x807FFFFF of an FP32 number, as int32
 
 # Numbers of `enum class ScaleEncoding` in deep_gemm/include/deep_gemm/kernels/scale_layout_params.cuh.
@@ -182,20 +183,21 @@ def transform_sf_into_required_layout(
             are packed, those of rows between experts may hold anything and become zero.
 
     Returns:
-        On B200 and B300: packed exponents, scales per block repeated for each row. On all other GPUs, and where FP32
-        scales stay what they are: scales per row as `get_mn_major_tma_aligned_tensor` gives them; scales per block as
-        they came. Packed exponents stay packed everywhere, rows contiguous and columns 16-byte aligned: SM100
-        multiplies them, and calls on other GPUs unpack them into a workspace.
+        On B200 and B300, and on RTX 50, RTX PRO Blackwell and DGX Spark: packed exponents, scales per block repeated
+        for each row. On all other GPUs, and where FP32 scales stay what they are: scales per row as
+        `get_mn_major_tma_aligned_tensor` gives them; scales per block as they came. Packed exponents stay packed
+        everywhere, rows contiguous and columns 16-byte aligned: the former multiply them, and calls on other GPUs
+        unpack them into a workspace.
 
     Raises:
         ValueError, TypeError: an argument cannot be right. That includes FP32 scales that are to be packed and are no
             powers of two: rounding them would change what the data mean. (While a CUDA graph is captured they cannot be
             looked at, and become NaN.)
     """
-    blackwell = _arch(sf) == "sm100"
+    arch = _arch(sf)
     packed = sf.dtype == torch.int32
-    packs = blackwell and not packed and not (disable_ue8m0_cast or _fp32_scales_are_set(sf))
-    rows_per_scale, columns_per_scale = _granularity(recipe, is_sfa, _shared_by(blackwell, packed, packs))
+    packs = arch in _MULTIPLY_EXPONENTS and not packed and not (disable_ue8m0_cast or _fp32_scales_are_set(sf))
+    rows_per_scale, columns_per_scale = _granularity(recipe, is_sfa, _shared_by(arch == "sm100", packed, packs))
     mn, k = integer("mn", mn, smallest=0), integer("k", k, smallest=0)
     grouped = num_groups is not None
     dimensions = (3,) if grouped else (2,)

@@ -3,6 +3,7 @@
 
 #include "select.hpp"
 #include "sm100/spec.hpp"
+#include "sm120/spec.hpp"
 #include "sm80/spec.hpp"
 #include "sm90/spec.hpp"
 
@@ -18,6 +19,8 @@ auto with_spec(const Problem& p, const Use& use) {
             return use(sm90::Spec{});
         case Arch::sm100:
             return use(sm100::Spec{});
+        case Arch::sm120:
+            return use(sm120::Spec{});
     }
     fail(ErrorKind::runtime, "an architecture without a row in with_spec (a bug: please report it)");
 }

@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <initializer_list>
 #include <span>
+#include <utility>
 
 namespace deep_gemm {
 
@@ -56,7 +57,7 @@ struct Pair {
     constexpr bool takes(bool scales) const { return scaled() == scales || sum == Element::s32; }
 };
 
-inline constexpr uint32_t kEveryArch = archs_of(Arch::sm80, Arch::sm90, Arch::sm100);
+inline constexpr uint32_t kEveryArch = archs_of(Arch::sm80, Arch::sm90, Arch::sm100, Arch::sm120);
 
 /// Operands of 16 bits.
 constexpr Pair halves(Element element) {
@@ -116,8 +117,24 @@ constexpr Pair beside_halves(Element tokens, Element weights) {
     return converted(pair, {kRowScales, kRowScales64, kRowScales32, kWholeRowScales});
 }
 
+/// FP8, or FP4 beside it, with exponents that the instruction multiplies: the usual granularity of each first.
+constexpr Pair beside_exponents(uint32_t archs, Element a, Element b, MnMajor mn_major) {
+    Pair pair{.archs = archs,
+              .a = a,
+              .b = b,
+              .sum = Element::fp32,
+              .mn_major = mn_major,
+              .scalings_a = {kExponents128, kExponents32},
+              .scalings_b = {kExponents128, kExponents32},
+              .outputs = {Element::bf16, Element::fp32, Element::fp16},
+              .groupings = a == b ? kScaledGroupings : kTokenGroupings};
+    if (a == Element::e2m1r) std::swap(pair.scalings_a[0], pair.scalings_a[1]);
+    if (b == Element::e2m1r) std::swap(pair.scalings_b[0], pair.scalings_b[1]);
+    return pair;
+}
+
 inline constexpr Pair kPairs[] = {
-    {.archs = archs_of(Arch::sm80, Arch::sm90),
+    {.archs = archs_of(Arch::sm80, Arch::sm90, Arch::sm120),
      .a = Element::e4m3,
      .b = Element::e4m3,
      .sum = Element::fp32,
@@ -156,16 +173,9 @@ inline constexpr Pair kPairs[] = {
     beside_halves(Element::bf16, Element::u8),
     beside_halves(Element::fp16, Element::s8b),
     beside_halves(Element::fp16, Element::u8),
-    {.archs = archs_of(Arch::sm100),
-     .a = Element::e4m3,
-     .b = Element::e4m3,
-     .sum = Element::fp32,
-     .mn_major = MnMajor::as_it_lies,
-     .scalings_a = {kExponents128, kExponents32},
-     .scalings_b = {kExponents128, kExponents32},
-     .outputs = {Element::bf16, Element::fp32, Element::fp16},
-     .groupings = kScaledGroupings},
-    {.archs = archs_of(Arch::sm100),
+    beside_exponents(archs_of(Arch::sm100), Element::e4m3, Element::e4m3, MnMajor::as_it_lies),
+    beside_exponents(archs_of(Arch::sm120), Element::e4m3, Element::e4m3, MnMajor::transposed),
+    {.archs = archs_of(Arch::sm100, Arch::sm120),
      .a = Element::e2m1r,
      .b = Element::e2m1r,
      .sum = Element::fp32,
@@ -184,24 +194,10 @@ inline constexpr Pair kPairs[] = {
      .scalings_b = {kBlockScales, kRowScales},
      .outputs = {Element::bf16, Element::fp32, Element::fp16},
      .groupings = kScaledGroupings},
-    {.archs = archs_of(Arch::sm100),
-     .a = Element::e2m1r,
-     .b = Element::e4m3,
-     .sum = Element::fp32,
-     .mn_major = MnMajor::as_it_lies,
-     .scalings_a = {kExponents32, kExponents128},
-     .scalings_b = {kExponents128, kExponents32},
-     .outputs = {Element::bf16, Element::fp32, Element::fp16},
-     .groupings = kTokenGroupings},
-    {.archs = archs_of(Arch::sm100),
-     .a = Element::e4m3,
-     .b = Element::e2m1r,
-     .sum = Element::fp32,
-     .mn_major = MnMajor::as_it_lies,
-     .scalings_a = {kExponents128, kExponents32},
-     .scalings_b = {kExponents32, kExponents128},
-     .outputs = {Element::bf16, Element::fp32, Element::fp16},
-     .groupings = kTokenGroupings},
+    beside_exponents(archs_of(Arch::sm100), Element::e2m1r, Element::e4m3, MnMajor::as_it_lies),
+    beside_exponents(archs_of(Arch::sm100), Element::e4m3, Element::e2m1r, MnMajor::as_it_lies),
+    beside_exponents(archs_of(Arch::sm120), Element::e2m1r, Element::e4m3, MnMajor::transposed),
+    beside_exponents(archs_of(Arch::sm120), Element::e4m3, Element::e2m1r, MnMajor::transposed),
 };
 static_assert(std::ranges::all_of(kPairs, [](const Pair& pair) { return pair.sum == sum_of(pair.a); }));
 

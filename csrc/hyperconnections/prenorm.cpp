@@ -57,7 +57,7 @@ struct PrenormPlan {
     int32_t row_blocks = 1, col_blocks = 1;
 };
 
-bool has_clusters(Arch arch) { return arch != Arch::sm80; }
+bool has_clusters(Arch arch) { return facts(arch).clusters; }
 
 /// Rows whose sums stay in registers (no more than 16 columns do of 128 rows), and whose rings have room.
 int32_t max_rows(int32_t cols, int32_t smem_bytes) {

@@ -150,7 +150,7 @@ def test_explain_knows_what_the_tensor_cores_of_each_gpu_multiply(target) -> Non
     """FP8 as it is from sm_89 on, in FP16 before; with FP32 scales on all of them."""
     printed = succeed("explain", "4096", "7168", "2048", "--target", target)
     assert f", {target} with {GPUS[target].sms} SMs: " in printed
-    assert "Arch::sm80" in printed
+    assert ("Arch::sm120" if target == "sm_120a" else "Arch::sm80") in printed
     assert ("multiplied_as = Element::fp16" in printed) == (target in ("sm_80", "sm_86"))
     assert ("multiplied_as = Element::e4m3" in printed) == (target in ("sm_89", "sm_120a"))
     assert ".scaling = {.type = Element::fp32, .rows = 128, .k = 128}" in printed

@@ -19,17 +19,17 @@ M, N, K = 40, 72, 96
 def test_other_gpus_refuse_and_name_what_they_have(device) -> None:
     a, b = operand("mxfp4", M, K, 1), operand("mxfp4", N, K, 2)
     d = GuardedOutput((M, N), torch.float32, device)
-    with pytest.raises(TypeError, match=r"SM100 only, but this is sm_\w+: fp8_fp4 and bf16_fp4 functions"):
+    with pytest.raises(TypeError, match=r"SM120\) only, but this is sm_\w+: fp8_fp4 and bf16_fp4 functions"):
         deep_gemm.fp4_gemm_nt(a.pair, b.pair, d.tensor)
     stacked = tuple(x[None] for x in b.pair)
-    with pytest.raises(TypeError, match="SM100 only"):
+    with pytest.raises(TypeError, match=r"SM120\) only"):
         deep_gemm.m_grouped_fp4_gemm_nt_contiguous(a.pair, stacked, d.tensor, torch.zeros(M, dtype=torch.int32))
-    with pytest.raises(TypeError, match="SM100 only"):
+    with pytest.raises(TypeError, match=r"SM120\) only"):
         deep_gemm.m_grouped_fp4_gemm_nt_masked(
             tuple(x[None] for x in a.pair), stacked, d.tensor[None], torch.tensor([M], dtype=torch.int32), M
         )
     flat = [(x.codes.flatten(), x.pair[1]) for x in (a, b)]
-    with pytest.raises(TypeError, match="SM100 only"):
+    with pytest.raises(TypeError, match=r"SM120\) only"):
         deep_gemm.k_grouped_fp4_gemm_nt_contiguous(*flat, d.tensor[None], [K], torch.tensor([K], dtype=torch.int32))
     d.assert_untouched()
 

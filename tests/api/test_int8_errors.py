@@ -117,5 +117,5 @@ class TestErrors:
         with pytest.raises(TypeError, match=r"a must be bfloat16.* got int8"):
             deep_gemm.bf16_gemm_nt(a, b, torch.zeros(16, 24))
         # int8 is what FP4 is to these: two codes a byte.
-        with pytest.raises(TypeError, match=r"FP4 is multiplied by FP4 on Blackwell's SM100 only, .* sm_90a"):
+        with pytest.raises(TypeError, match=r"FP4 is multiplied by FP4 on Blackwell \(SM100, SM120\) only, .* sm_90a"):
             deep_gemm.fp8_gemm_nt((a, torch.ones(16, 1)), (b, torch.ones(1, 1)), torch.zeros(16, 24))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 
 import pytest
+from devices import arch_of
 from field_calls import kernel_of
 from matrix import FP4, Case, cases, every_pair
 
@@ -31,6 +32,8 @@ def operand_fields(case: Case, r: random.Random) -> dict[str, int]:
             fields["conversion_scales"] = 1
     if case.scaling_a is not None and a == b == "e4m3" and case.asks_for_fp32:
         fields["fp32_scales"] = 1
+    if case.pair.arch == "sm120" and case.scaling_a is not None and case.scaling_a.element == "ue8m0":
+        fields["exponent_scales"] = 1
     if case.pair.mn_major == "as_it_lies":
         k_groups = case.grouping == "k_contiguous"
         a_along_m = 1 if k_groups and a != "e4m3" else r.randrange(2)
@@ -55,7 +58,7 @@ def sizes(case: Case, r: random.Random) -> dict[str, int]:
 
 
 def cases_of(target: str) -> list[Case]:
-    arch = "sm90" if target == "sm_90a" else "sm100" if target.startswith("sm_10") else "sm80"
+    arch = arch_of(target)
     integers = target not in ("sm_100f", "sm_103a")
     return list(cases([pair for pair in every_pair() if pair.arch == arch and (integers or pair.sum != "s32")]))
 

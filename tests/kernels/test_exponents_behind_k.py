@@ -26,19 +26,21 @@ def assert_near(found: torch.Tensor, a: torch.Tensor, b: torch.Tensor) -> None:
     assert (found.double() - a @ b.T).abs().le(1e-6 * (a.abs() @ b.abs().T)).all()
 
 
+@pytest.mark.parametrize("target", ["sm_100a", "sm_120a"])
 @pytest.mark.parametrize("k", [16, 48, 272, 336])
-def test_dense(k) -> None:
+def test_dense(k, target) -> None:
     generator = torch.Generator().manual_seed(k)
     a, words_a, exact_a = operand(40, k, generator)
     b, words_b, exact_b = operand(72, k, generator)
     d = GuardedOutput((40, 72), torch.float32, torch.device("cpu"))
-    with simulator.options(target="sm_100a"):
+    with simulator.options(target=target):
         deep_gemm.fp8_gemm_nt((a, words_a), (b, words_b), d.tensor, recipe=(1, 1, 32))
     d.check()
     assert_near(d.tensor, exact_a, exact_b)
 
 
-def test_k_groups() -> None:
+@pytest.mark.parametrize("target", ["sm_100a", "sm_120a"])
+def test_k_groups(target) -> None:
     generator = torch.Generator().manual_seed(0)
     ks = [48, 0, 144, 128]
     operands = {rows: [operand(rows, k, generator) for k in ks] for rows in (40, 72)}
@@ -48,7 +50,7 @@ def test_k_groups() -> None:
     )
     d = GuardedOutput((len(ks), 40, 72), torch.float32, torch.device("cpu"))
     sizes = torch.tensor(ks, dtype=torch.int32)
-    with simulator.options(target="sm_100a"):
+    with simulator.options(target=target):
         deep_gemm.k_grouped_fp8_gemm_tn_contiguous(a, b, d.tensor, ks, sizes, recipe=(1, 1, 32))
     d.check()
     for group in range(len(ks)):

@@ -8,6 +8,7 @@ from itertools import product
 import pytest
 from candidates import AHEAD, Candidate, can_serve, parse
 from compiled import Compiled, compile_all
+from devices import arch_of
 from drawn_problems import Problem, drawn_problems
 from field_calls import explain, kernel_of
 from matrix import ONE_RECIPE, pairs
@@ -44,10 +45,10 @@ def compiled(problems: list[Problem], target: str) -> list[Compiled]:
     return compile_all([str(kernel_of(*problem, target)["text"]) for problem in problems], target)
 
 
-@pytest.mark.parametrize(("target", "count"), [("sm_80", 2), ("sm_86", 1), ("sm_89", 1), ("sm_120a", 1)])
+@pytest.mark.parametrize(("target", "count"), [("sm_80", 2), ("sm_86", 1), ("sm_89", 1), ("sm_120a", 2)])
 def test_no_drawn_kernel_spills_or_is_warned_of(pytestconfig, target, count) -> None:
     seed = pytestconfig.stash[SEED]
-    problems = list(drawn_problems("sm80", count, seed, GPUS[target].sms))
+    problems = list(drawn_problems(arch_of(target), count, seed, GPUS[target].sms))
     unclean = [pair for pair in zip(problems, compiled(problems, target), strict=True) if not pair[1].is_clean]
     assert not unclean, f"drawn with seed {seed}: {unclean}"
 

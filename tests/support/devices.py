@@ -13,12 +13,19 @@ import pytest
 import torch
 
 from deep_gemm._extension import C
+from deep_gemm._targets import BLACKWELL_TARGETS
 
 SCHEDULES = ("lazy", "eager", "random")
 # Of each architecture of the pair table, what the simulator is.
-TARGETS = {"sm80": "sm_80", "sm90": "sm_90a", "sm100": "sm_100a", "sm100fp32": "sm_100a"}
+TARGETS = {"sm80": "sm_80", "sm90": "sm_90a", "sm100": "sm_100a", "sm100fp32": "sm_100a", "sm120": "sm_120a"}
 # Those of them that multiply FP32 scales as they are where others take powers of two.
 WITH_FP32_SCALES = ("sm100fp32",)
+
+
+def arch_of(target: str) -> str:
+    """Whose kernels are compiled for a target."""
+    own = {"sm_90a": "sm90", "sm_120a": "sm120", "sm_121a": "sm120"} | dict.fromkeys(BLACKWELL_TARGETS, "sm100")
+    return own.get(target, "sm80")
 
 
 def arch_of_gpu() -> str:
@@ -58,8 +65,8 @@ def simulator_options(device: str, test: str) -> dict[str, str | int]:
 # Without a GPU none of it is collected.
 ON_GPU = [] if why_no_gpu() else [pytest.param("cuda", marks=pytest.mark.gpu, id="cuda")]
 EVERY_DEVICE = [*on_simulator(*SCHEDULES), *ON_GPU]
-_SM90, _SM80, _SM89, _SM100, _SM100_FP32 = (
-    on_simulator("any", arch=arch) for arch in ("sm90", "sm80", "sm_89", "sm100", "sm100fp32")
+_SM90, _SM80, _SM89, _SM100, _SM100_FP32, _SM120 = (
+    on_simulator("any", arch=arch) for arch in ("sm90", "sm80", "sm_89", "sm100", "sm100fp32", "sm120")
 )
 # For what takes long, or has many parameters.
 FEW = [*_SM90, *ON_GPU]
@@ -70,10 +77,10 @@ PACK_PAIRS = [*_SM90, *_SM80, *_SM89, *ON_GPU]
 # Those that convert packed weights.
 TAKE_PACKED = [*_SM90, *_SM80, *_SM89, *_SM100, *ON_GPU]
 # For behaviours that each architecture has, SM100 in both ways of multiplying scales.
-ON_EACH_ARCH = [*_SM90, *_SM80, *_SM100, *_SM100_FP32]
+ON_EACH_ARCH = [*_SM90, *_SM80, *_SM100, *_SM100_FP32, *_SM120]
 EACH_ARCH = [*ON_EACH_ARCH, *ON_GPU]
 # The same for products that SM100 has one way of: BF16's and integers'.
-ON_ONE_OF_EACH_ARCH = [*_SM90, *_SM80, *_SM100]
+ON_ONE_OF_EACH_ARCH = [*_SM90, *_SM80, *_SM100, *_SM120]
 ONE_OF_EACH_ARCH = [*ON_ONE_OF_EACH_ARCH, *ON_GPU]
 
 

@@ -38,6 +38,7 @@ def operand_fields(r: random.Random, pair: Pair, grouping: str) -> dict[str, int
         fields = {"fp4": 1}
         scaling = r.choice(pair.scalings_a)
         fields |= scale_fields(r, "a", scaling) | scale_fields(r, "b", scaling)
+        fields["exponent_scales"] = int(pair.arch == "sm120")
         return {**fields, "group_maps": 1} if grouping == "k_contiguous" else fields
     if pair.is_fp8_fp4:
         fields = {FP4 if pair.b == FP4 else "fp4_a": 1}
@@ -49,6 +50,11 @@ def operand_fields(r: random.Random, pair: Pair, grouping: str) -> dict[str, int
         fields |= scale_fields(r, "a", scaling_a) | scale_fields(r, "b", r.choice(fits))
         if (pair.arch, pair.a, pair.scalings_a[0].element) == ("sm100", "e4m3", "fp32"):
             fields["fp32_scales"] = 1
+        if pair.arch == "sm120" and scaling_a.element == "ue8m0":
+            fields |= {
+                "exponent_scales": 1,
+                **({"packs_scales_a": 0, "packs_scales_b": 0} if grouping == "k_contiguous" else {}),
+            }
     if pair.mn_major == "transposed":  # they come K-major
         return {**fields, "group_maps": r.randrange(2)} if grouping == "k_contiguous" else fields
     if grouping == "k_contiguous":  # both one way: FP8 has a call for each, 16 bits for MN-major only

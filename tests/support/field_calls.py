@@ -1,14 +1,14 @@
 """Public calls by the names of what they have, recorded for a GPU that is not there: which kernel they get, and why.
 
-Fields are integers, flags 0 or 1; what is not named is as in an FP8 product of BF16. Of sizes: m (of masked experts
-the rows of each), n, k (of K groups the sum), groups, alignment, expected_m, num_sms. Of operands: bf16, fp16, s8,
-fp4 (both), fp4_a, and weights by their element (s4, s4m, s4b, u4, s8b, u8, e2m1, e2m1x, e2m1r, e4m3p); mn_major_a and
+Fields are integers, flags 0 or 1; what is not named is as in an FP8 product of BF16. Of sizes: m (of masked experts the
+rows of each), n, k (of K groups the sum), groups, alignment, expected_m, num_sms. Of operands: bf16, fp16, s8, fp4
+(both), fp4_a, and weights by their element (s4, s4m, s4b, u4, s8b, u8, e2m1, e2m1x, e2m1r, e4m3p); mn_major_a and
 mn_major_b, int4_a, asymmetric_a. Of scales: gran_k_a and gran_k_b, per_row_b, packs_scales_a and packs_scales_b (FP32
-on SM100), fp32_scales, token_scales, channel_scales, conversion_scales, zeros_k. Of D: bf16_output and the like,
-quantised, quantised_words, quantised_int8; add_c, in_place, bias, fp32_bias, alpha, row_scale, gate, gate_rows,
-head_left, head_skipped, head_right. Of K groups group_maps: each has maps of its own. And compiled_dims (bits 1, 2,
-4: M, N, K), batch_invariant, and a config: tile_rows, tile_cols, swap_ab, cluster_rows, cluster_cols, cluster_k,
-k_warpgroups, preconvert.
+on SM100, E8M0 elsewhere), fp32_scales, exponent_scales (they are bytes where FP32 ones are no exponents), token_scales,
+channel_scales, conversion_scales, zeros_k. Of D: bf16_output and the like, quantised, quantised_words, quantised_int8;
+add_c, in_place, bias, fp32_bias, alpha, row_scale, gate, gate_rows, head_left, head_skipped, head_right. Of K groups
+group_maps: each has maps of its own. And compiled_dims (bits 1, 2, 4: M, N, K), batch_invariant, and a config:
+tile_rows, tile_cols, swap_ab, cluster_rows, cluster_cols, cluster_k, k_warpgroups, preconvert.
 """
 
 from __future__ import annotations
@@ -60,6 +60,7 @@ KNOWN |= set(
         "packs_scales_a",
         "packs_scales_b",
         "fp32_scales",
+        "exponent_scales",
         "token_scales",
         "channel_scales",
         "conversion_scales",
@@ -256,18 +257,28 @@ class FieldCall:
         """Rows and K that share a scale of A, and of B."""
         default_b = 32 if self.b == "e2m1r" else 128
         k_a, k_b = self.get("gran_k_a", 32 if self.b == self.a == "e2m1r" else 128), self.get("gran_k_b", default_b)
-        blocks = not self.get("per_row_b") and self.b == "e4m3" and (not self.blackwell or self.get("fp32_scales"))
+        blocks = not self.get("per_row_b") and self.b == "e4m3" and not self._exponents
         if blocks and k_b != 128:
             blocks = False
         return {"a": (1, k_a), "b": (128 if blocks else 1, k_b)}
 
     def _scales(self, name: str, rows: int, k: int, each: tuple[int, ...]) -> torch.Tensor:
         per, gran_k = self.granularities[name]
-        words = self.blackwell and not self.get("fp32_scales") and not self.get(f"packs_scales_{name}")
-        if words:
+        if self._in_words(name):
             return along_m(rows, ceil_div(k, 4 * gran_k), *each, dtype=torch.int32)
-        dtype = torch.float8_e4m3fn if gran_k == 16 else torch.float32
-        return along_m(ceil_div(rows, per), ceil_div(k, gran_k), *each, dtype=dtype)
+        return along_m(ceil_div(rows, per), ceil_div(k, gran_k), *each, dtype=self._scale_dtype(gran_k))
+
+    @property
+    def _exponents(self) -> bool:
+        return bool(self.get("exponent_scales")) or (self.blackwell and not self.get("fp32_scales"))
+
+    def _in_words(self, name: str) -> bool:
+        return self._exponents and not self.get(f"packs_scales_{name}")
+
+    def _scale_dtype(self, gran_k: int) -> torch.dtype:
+        if gran_k == 16:
+            return torch.float8_e4m3fn
+        return torch.float8_e8m0fnu if self.get("exponent_scales") else torch.float32
 
     def _in_form(self, scales: torch.Tensor, name: str) -> torch.Tensor:
         """With the dimensions that the operand has."""
@@ -319,10 +330,10 @@ class FieldCall:
                 operands.append(data)
                 continue
             gran_k = self.granularities[name][1]
-            words = self.blackwell and not self.get("fp32_scales") and not self.get(f"packs_scales_{name}")
+            words = self._in_words(name)
             entry = 4 * gran_k if words else gran_k
             entries = sum(ceil_div(k, entry) for k in self._ks())
-            kind = torch.int32 if words else torch.float8_e4m3fn if gran_k == 16 else torch.float32
+            kind = torch.int32 if words else self._scale_dtype(gran_k)
             operands.append((data, along_m(rows, entries, dtype=kind).mT))
             self.how["recipe"] = (1, 1, gran_k)
         return operands[0], operands[1]

@@ -21,7 +21,10 @@ import deep_gemm
 from deep_gemm._extension import C
 
 # Relative to sum |a||b|: of Hopper's FP8, whose tensor cores keep about 13 bits; of others; of the simulator.
-TOLERANCES = {("cuda", "sm90", "e4m3"): 6e-4, **{("cpu", arch, "e4m3"): 1e-6 for arch in ("sm80", "sm90", "sm100")}}
+TOLERANCES = {
+    ("cuda", "sm90", "e4m3"): 6e-4,
+    **{("cpu", arch, "e4m3"): 1e-6 for arch in ("sm80", "sm90", "sm100", "sm120")},
+}
 OTHER_TOLERANCES = {"cuda": 4e-5, "cpu": 2e-6}
 DTYPES = {
     "bf16": torch.bfloat16,
@@ -124,7 +127,13 @@ class Case:
         first = next(
             pair for pair in pairs() if (pair.arch, pair.a, pair.b) == (self.pair.arch, self.pair.a, self.pair.b)
         )
-        return first.scalings_a != self.pair.scalings_a
+        return first.scalings_a != self.pair.scalings_a and self.takes_fp32_scales
+
+    @property
+    def takes_fp32_scales(self) -> bool:
+        """Whether FP32 scales make it this case: there may be another one that multiplies them as they are."""
+        by_bytes = self.scaling_a is not None and self.scaling_a.element == "ue8m0"
+        return not by_bytes or self.pair.arch == "sm100" or self.pair.a == FP4
 
     def __str__(self) -> str:
         scales = "unscaled" if self.scaling_b is None else f"{self.scaling_a}-{self.scaling_b}"
@@ -242,11 +251,12 @@ def forms(case: Case, generator: torch.Generator) -> tuple[Form, Form]:
         return drawn_form(generator, kinds), drawn_form(generator, kinds)
     if case.scaling_a.element != "ue8m0":
         return Form(lying=draw(LYING, generator)), Form(lying=draw(LYING, generator))
+    kinds = tuple(kind for kind in WRITTEN if kind != "fp32" or case.takes_fp32_scales)
     if case.grouping == "k_contiguous":
-        kind = draw(("words", "fp32"), generator)
+        kind = draw(tuple(kind for kind in kinds if kind != "e8m0"), generator)
         return drawn_form(generator, (kind,)), drawn_form(generator, (kind,))
-    of_b = ("fp32", "e8m0") if case.scaling_b.rows > 1 else ("words", "fp32", "e8m0")
-    return drawn_form(generator), drawn_form(generator, of_b)
+    of_b = tuple(kind for kind in kinds if kind != "words" or case.scaling_b.rows == 1)
+    return drawn_form(generator, kinds), drawn_form(generator, of_b)
 
 
 def default_recipe(case: Case, form_a: Form, form_b: Form) -> tuple[int, int, int]:

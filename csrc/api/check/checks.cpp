@@ -49,6 +49,15 @@ bool all_in_words(const OperandArgument& a, const OperandArgument& b) {
     return have_scales_of(Element::s32, a) && have_scales_of(Element::s32, b);
 }
 
+/// Whether scales of both operands are exponents, in words or bytes. Where FP32 ones are multiplied as they are, these
+/// still enter the instruction.
+bool have_exponents(const OperandArgument& a, const OperandArgument& b) {
+    const auto has = [](const OperandArgument& each) {
+        return have_scales_of(Element::s32, each) || have_scales_of(Element::ue8m0, each);
+    };
+    return has(a) && has(b);
+}
+
 /// Columns of a D that is written in heads.
 int64_t columns_of_d(int64_t n, const HeadSplits& heads) {
     if (heads.written() == 0) return n;
@@ -90,10 +99,13 @@ GemmCall start_call(const OperandArgument& a, const OperandArgument& b, Grouping
     const DLDataType type_a = a.data.dtype(), type_b = b.data.dtype();
     const auto takes_fp4_a = [&](const Pair& pair) { return pair.is_of(p.arch) && pair.a == Element::e2m1r; };
     const bool fp4_a = std::ranges::any_of(kPairs, takes_fp4_a);
-    require_type(!b.fp4 || fp4_a, "FP4 is multiplied by FP4 on Blackwell's SM100 only, but this is ", facts.target,
-                 ": fp8_fp4 and bf16_fp4 functions multiply FP8 or BF16 by FP4 weights there");
+    require_type(!b.fp4 || fp4_a, "FP4 is multiplied by FP4 on Blackwell (SM100, SM120) only, but this is ",
+                 facts.target, ": fp8_fp4 and bf16_fp4 functions multiply FP8 or BF16 by FP4 weights there");
+    const bool casts_none = fp32_scales || CallSettings::of(call.device).prefers_fp32_scales();
+    const bool exponents = scaled && have_exponents(a, b) && (!casts_none || all_in_words(a, b));
     const Element element_a = fp4_a ? element_of(a, type_a) : element_of(type_a),
-                  element_b = b.packed != nullptr ? weights_element(p.arch, element_a, b) : element_of(b, type_b);
+                  element_b =
+                      b.packed != nullptr ? weights_element(p.arch, element_a, b, exponents) : element_of(b, type_b);
     const Element sum = integers ? Element::s32 : b.packed != nullptr ? sum_of(element_a) : Element::fp32;
     require_type(find_target(facts, sum) != nullptr, kNoIntegers, facts.target);
     const auto fits = [&](const Pair& pair) {
@@ -111,7 +123,10 @@ GemmCall start_call(const OperandArgument& a, const OperandArgument& b, Grouping
     require_type(pair != std::end(kPairs), b.name, " must be ", elements_of(&Pair::b, fits_a), ", got ",
                  describe(type_b));
     require_device(b.data, b.name, call.device, "a");
-    if (scaled && !all_in_words(a, b) && (fp32_scales || CallSettings::of(call.device).prefers_fp32_scales())) {
+    if (const Pair* const by_exponents = find_pair(p.arch, element_a, element_b, Element::ue8m0);
+        exponents && by_exponents != nullptr)
+        pair = by_exponents;
+    if (scaled && !all_in_words(a, b) && casts_none) {
         const Pair* const exact = find_pair(p.arch, element_a, element_b, Element::fp32);
         require(
             exact != nullptr || !fp32_scales || !(have_scales_of(Element::fp32, a) || have_scales_of(Element::fp32, b)),

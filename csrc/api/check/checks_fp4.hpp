@@ -7,8 +7,9 @@
 namespace deep_gemm {
 
 /// The element that weights of four bits are multiplied as beside `a`: of the public pair rows where the architecture
-/// has such a pair, what they are packed as otherwise. Refuses PackedWeights of another architecture's order.
-Element weights_element(Arch arch, Element a, const OperandArgument& b);
+/// has such a pair, and takes FP32 scales for powers of two or is given exponents; what they are packed as otherwise.
+/// Refuses PackedWeights of another architecture's order.
+Element weights_element(Arch arch, Element a, const OperandArgument& b, bool exponents);
 
 /// Of an operand by its dtype; of both operands of FP4 with FP4 rows of codes.
 Element element_of(const OperandArgument& operand, DLDataType type);

@@ -4,6 +4,7 @@
 
 #include <bit>
 
+#include "../../config/archs.hpp"
 #include "../call/kernel_table.hpp"
 #include "../check/checks_lines.hpp"
 #include "transpose.hpp"
@@ -80,7 +81,7 @@ bool holds_whole_lines(const Matrix& codes) {
 
 /// What lies behind K in a row is multiplied by nothing, or by zeros.
 Matrix require_fp4_rows(Device& device, const Matrix& matrix, Element other, void* stream, Workspace& workspace) {
-    const bool spread = unpacked_by_tma(Element::e2m1r, other);
+    const bool spread = unpacked_by_tma(Element::e2m1r, other) && facts(arch_of(device.facts())).copy_engine;
     if (!is_k_major(matrix)) return transpose_fp4(device, matrix, stream, workspace);
     const Matrix bytes = as_bytes(matrix);
     const Operand lying{.element = Element::e4m3};

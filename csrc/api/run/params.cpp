@@ -109,8 +109,8 @@ TensorMapSpec packed_map(const Matrix& m, Element element, int32_t box_rows) {
 TensorMapSpec operand_map(const Matrix& m, const Operand& lying, const Choice& choice, int32_t box_rows) {
     if (lying.packed()) return packed_map(m, lying.element, box_rows);
     const Element type = lying.element;
-    const bool spread =
-        unpacked_by_tma(type, choice.config.a.element) || unpacked_by_tma(type, choice.config.b.element);
+    const bool spread = facts(choice.config.arch).copy_engine && (unpacked_by_tma(type, choice.config.a.element) ||
+                                                                  unpacked_by_tma(type, choice.config.b.element));
     const int64_t bytes = bytes_of(type, m.groups * m.rows * m.cols);
     const bool mn_major = lying.mn_major();
     const auto extent = [](int64_t value) { return static_cast<uint64_t>(value); };

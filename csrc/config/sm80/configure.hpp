@@ -11,6 +11,7 @@ namespace deep_gemm::sm80 {
 /// What the instruction takes of a problem's operands.
 constexpr Element multiplied_as(const Problem& p) {
     if (multiplies_s4(p)) return Element::s4i;
+    if (p.a.element == Element::e2m1r) return p.b.element;
     if (p.a.element == Element::e4m3) return multiplies_e4m3(p.target) ? Element::e4m3 : Element::fp16;
     return p.a.element;
 }
@@ -28,7 +29,7 @@ inline GemmConfig configure(const Problem& given, const Tiling& tiling) {
                   .stages = 0,
                   .store = {.kind = StoreKind::direct},
                   .group_maps = p.group_maps != 0},
-                 Arch::sm80,
+                 p.arch,
                  {.row_warps = grid.row_warps, .k_warps = grid.k_warps, .multiplied_as = multiplied_as(p)}};
     c.a = a;
     c.group_capacity = table_capacity(p, c);

@@ -74,14 +74,13 @@ struct CostModel : CostConstants {
     double block_cycles(const GemmConfig& c, double ctas) const {
         const double k = c.tile.k, rows = c.tile.rows, cols = c.tile.cols;
         const double rate = facts.products_per_cycle * 16 / bits(c.sm80.multiplied_as);
-        const double row_bytes = bytes_of(c.rows_operand().element, k),
-                     col_bytes = bytes_of(c.cols_operand().element, k);
+        const double row_bytes = sm80::row_bytes(c, c.rows_operand()), col_bytes = sm80::row_bytes(c, c.cols_operand());
         const double widened = (widens(c, c.rows_operand()) ? rows * c.col_warps : 0) +
                                (widens(c, c.cols_operand()) ? cols * c.sm80.row_warps : 0);
         const double loaded = rows * row_bytes + cols * col_bytes;
         const double read = rows * c.col_warps * row_bytes + cols * c.sm80.row_warps * col_bytes;
         const double registers =
-            (c.scaled() ? promote_cycles * rows * cols * c.sm80.k_warps * scale_groups(c) / group_stages(c) : 0) +
+            (promotes(c) ? promote_cycles * rows * cols * c.sm80.k_warps * scale_groups(c) / group_stages(c) : 0) +
             (c.b.packed() ? packed_cycles(c) * rows * c.col_warps * k : 0) + widen_cycles * widened * k;
         const double in_warps = overlapped({rows * cols * k / rate, registers, (loaded + read) / smem_bytes_per_cycle},
                                            ctas * warps(c) >= 8 ? two_warps : one_warp);
@@ -99,8 +98,7 @@ struct CostModel : CostConstants {
         const double rows = expected_rows(p), n = p.n, k = p.k;
         const double moved = expected_weights(p) * n * bytes_of(p.b.element, k) + rows * bytes_of(c.a.element, k) +
                              rows * bytes_of(p.output, n) * (p.add_c ? 2 : 1);
-        const double weights =
-            c.swap_ab ? c.tile.rows * row_bytes(c, c.rows_operand()) : c.tile.cols * row_bytes(c, c.cols_operand());
+        const double weights = bytes_of(c.b.element, c.swap_ab ? c.tile.rows * c.tile.k : c.tile.cols * c.tile.k);
         const double ahead = ctas * (c.stages - 1) * weights;
         const double busy = std::min(1.0, ahead / bytes_under_way) * std::min(1.0, tiles / p.num_sms);
         return moved / bytes_per_us(p) / std::max(busy, 0.05);
@@ -130,6 +128,10 @@ struct CostModel : CostConstants {
         return launch_us + std::max(compute_us, memory) + tail_share * std::min(compute_us, memory);
     }
 
+    double candidate_us(const Problem& p, const Candidate& candidate) const {
+        return ahead_us(p, candidate) + estimate_us(seen_by(p, candidate.config), candidate.config, candidate.num_ctas);
+    }
+
     SmFacts facts;
 };
 
@@ -138,8 +140,7 @@ inline double cost_us(const Problem& p, const Candidate& candidate) {
     average.k = expected_k(p);
     CostModel model;
     model.facts = sm_facts(p.target);
-    return model.ahead_us(average, candidate) +
-           model.estimate_us(seen_by(average, candidate.config), candidate.config, candidate.num_ctas);
+    return model.candidate_us(average, candidate);
 }
 
 }  // namespace deep_gemm::sm80

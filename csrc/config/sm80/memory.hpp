@@ -19,7 +19,7 @@ inline constexpr int32_t kReservedBytes = 1024;
 /// of eight one; with few sums one more.
 constexpr int32_t wanted_ctas(const GemmConfig& c) {
     const bool many_scales = widens(c, c.b) && c.col_scales().per_row() && (c.row_scales().per_row() || widens_both(c));
-    const int32_t sets = c.scaled() && (c.b.packed() || many_scales || scale_groups(c) > 1) ? 2 : 1;
+    const int32_t sets = promotes(c) && (c.b.packed() || many_scales || scale_groups(c) > 1) ? 2 : 1;
     const bool few_sums = sets * c.tile.rows * c.tile.cols <= 64 * 64;
     return (warps(c) > 4 ? 1 : 2) + few_sums;
 }

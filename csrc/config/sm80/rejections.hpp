@@ -26,14 +26,14 @@ inline std::string_view group_rejection(const Problem& p, const GemmConfig& c) {
 /// by products of scales; and everywhere where most sums of experts' integers are quantised, or stand beside weights of
 /// 8 bits that are converted to 16.
 constexpr bool spills(const Problem& p, const GemmConfig& c) {
-    if (c.heads.any() && !c.scaled() && !c.add_c && p.target >= 120) return warp_rows(c) * warp_cols(c) >= 64 * 64;
+    if (c.heads.any() && !promotes(c) && !c.add_c && p.target >= 120) return warp_rows(c) * warp_cols(c) >= 64 * 64;
     if (c.output_scaling.any() && c.block_sum() == Element::s32 && is_m_grouped(c.grouping) &&
         warp_rows(c) * warp_cols(c) >= 64 * 64)
         return true;
-    if (c.gate.any() && c.output_scaling.any() && c.block_sum() == Element::s32 && c.scaled() &&
+    if (c.gate.any() && c.output_scaling.any() && c.block_sum() == Element::s32 && promotes(c) &&
         (c.swap_ab ? p.target >= 100 && c.tile.cols == 64 && c.tile.rows == 256 : c.tile.cols == 256))
         return true;
-    if (!c.scaled())
+    if (!promotes(c))
         return c.b.element == Element::s8b && warp_rows(c) * warp_cols(c) >= 64 * 64 &&
                (c.tile.cols > 128 || (is_m_grouped(c.grouping) && c.grouping != Grouping::masked));
     const bool rows = c.row_scales().per_row(), cols = c.col_scales().per_row(), experts = is_m_grouped(c.grouping);

@@ -76,11 +76,14 @@ constexpr int32_t most_sums(const Problem& p, int32_t k_warps) {
     return words || groups || multiplies_s4(p) ? kMaxSums / 2 : kMaxSums;
 }
 
+/// Whether sums of K blocks are scaled in registers.
+constexpr bool promotes(const Problem& p) { return scales_blocks(p) && !p.a.scaling.in_instruction(); }
+
 /// How warps divide a tile of this problem: of sums of K blocks that are scaled there are two sets.
 constexpr WarpGrid divided(const Problem& p, WarpGrid grid) {
     // What is converted is most of the work, and each row's by one warp.
     if (p.b.packed() && grid.rows >= 32 && grid.k_warps > 1) grid.row_warps *= 2;
-    const int32_t sets = scales_blocks(p) ? 2 : 1;
+    const int32_t sets = promotes(p) ? 2 : 1;
     if (sets * grid.rows * grid.cols / (grid.row_warps * grid.col_warps) > most_sums(p, grid.k_warps))
         grid.col_warps *= 2;
     return grid;

@@ -33,6 +33,8 @@ void spread(uint32_t flags, uint16_t (&row)[8]) {
 // Matrix i takes its eight row addresses from lanes 8i to 8i+7; lane l holds elements (l/4, 2(l%4)) and the next one.
 Step load_matrix(Warp& w, const Instruction& in, uint32_t) {
     const auto& targets = in.extra->d;
+    // What fills packed elements up to 16 bytes reaches nothing.
+    const unsigned bytes = in.flags & kFourBits ? 8 : in.flags & kSixBits ? 12 : 16;
     for (unsigned i = 0; i < targets.size(); ++i) {
         uint16_t rows[8][8];
         bool bad[8] = {};
@@ -40,8 +42,8 @@ Step load_matrix(Warp& w, const Instruction& in, uint32_t) {
             const Place place = row_place(w, in, 8 * i + r, false);
             std::memset(rows[r], 0xff, 16);
             if (!place.cta) continue;
-            bad[r] = !shared_read(w, 8 * i + r, *place.cta, place.offset, 16);
-            std::memcpy(rows[r], place.data, 16);
+            bad[r] = !shared_read(w, 8 * i + r, *place.cta, place.offset, bytes);
+            std::memcpy(rows[r], place.data, bytes);
             if (in.flags & (kFourBits | kSixBits)) spread(in.flags, rows[r]);
         }
         uint32_t tainted = 0;

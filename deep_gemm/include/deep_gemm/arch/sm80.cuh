@@ -18,16 +18,34 @@ inline constexpr int32_t kMaxWarps = 8;    // that have 255 registers a thread
 /// each with all of the K block.
 inline constexpr int32_t kMnBlock = 64;
 
+/// Bits that an element takes in a stage. FP4 beside 8 bits lies there in the first half of each 16 bytes, from where
+/// it is loaded as bytes.
+constexpr int32_t stage_bits(Element element, Element other) {
+    return unpacked_by_tma(element, other) ? 8 : bits(element);
+}
+constexpr bool in_containers(const GemmTask& c, const Operand& operand) {
+    return unpacked_by_tma(operand.element, c.a.element) || unpacked_by_tma(operand.element, c.b.element);
+}
+constexpr int32_t stage_bits(const GemmTask& c, const Operand& operand) {
+    return in_containers(c, operand) ? 8 : bits(operand.element);
+}
+
 /// K that a warp multiplies of a stage: a line of the operand with fewer bits; beside packed weights no less than their
 /// blocks' K.
 constexpr int32_t stage_k(const Operand& a, const Operand& b) {
-    const int32_t line = elements_in(a.element, kSwizzleBytes);
+    const int32_t line = kSwizzleBytes * 8 / stage_bits(a.element, b.element);
     if (b.packed()) return line < kPackedK ? kPackedK : line;
-    const int32_t line_b = elements_in(b.element, kSwizzleBytes);
+    const int32_t line_b = kSwizzleBytes * 8 / stage_bits(b.element, a.element);
     return line < line_b ? line_b : line;
 }
 
-constexpr int32_t row_bytes(const GemmConfig& c, const Operand& operand) { return bytes_of(operand.element, c.tile.k); }
+constexpr int32_t row_bytes(const GemmConfig& c, const Operand& operand) {
+    return c.tile.k * stage_bits(c, operand) / 8;
+}
+
+/// Whether the instruction multiplies scales: sums are complete as it makes them. Else those of K blocks are promoted.
+constexpr bool scales_in_instruction(const GemmTask& c) { return c.a.scaling.in_instruction(); }
+constexpr bool promotes(const GemmTask& c) { return c.scaled() && !scales_in_instruction(c); }
 
 /// That multiply.
 constexpr int32_t warps(const GemmConfig& c) { return c.sm80.row_warps * c.col_warps * c.sm80.k_warps; }
@@ -37,7 +55,7 @@ constexpr int32_t warp_rows(const GemmConfig& c) { return c.tile.rows / c.sm80.r
 constexpr int32_t warp_cols(const GemmConfig& c) { return c.held_cols(); }
 
 /// A warp's sums, of K blocks that are scaled those of a block too.
-constexpr int32_t warp_sums(const GemmConfig& c) { return (c.scaled() ? 2 : 1) * warp_rows(c) * warp_cols(c); }
+constexpr int32_t warp_sums(const GemmConfig& c) { return (promotes(c) ? 2 : 1) * warp_rows(c) * warp_cols(c); }
 
 /// Whether a warp of its own copies: where the others multiply little, or convert weights, else one would be too slow.
 /// (Where sums are many, there would be no registers for it: those of a quarter of an SM are two warps'.)
@@ -56,7 +74,7 @@ constexpr int32_t col_groups(const GemmConfig& c) { return warp_cols(c) / Fragme
 
 /// Whether an operand, packed weights when they are like the other one, is converted in registers to twice the bits.
 constexpr bool widens(const GemmConfig& c, const Operand& operand) {
-    return bits(c.sm80.multiplied_as) > bits(operand.packed() ? c.a.element : operand.element);
+    return bits(c.sm80.multiplied_as) > (operand.packed() ? bits(c.a.element) : stage_bits(c, operand));
 }
 constexpr bool widens_both(const GemmConfig& c) { return widens(c, c.a) && widens(c, c.b); }
 /// Whether a kernel before the product has made FP16 of an A of E4M3 (kernels/widen.cuh): no other FP16 has scales of
@@ -70,7 +88,7 @@ constexpr int32_t steps(const GemmConfig& c) {
 /// The step behind which warps copy the next stage, into that of the block before: not so late that copies come too
 /// late, nor, where warps promote and so drift apart, so early that they wait until the last one has read it. (Of two
 /// stages one is all that is under way.)
-constexpr int32_t copy_step(const GemmConfig& c) { return c.scaled() && c.stages > 2 ? steps(c) / 4 : 0; }
+constexpr int32_t copy_step(const GemmConfig& c) { return promotes(c) && c.stages > 2 ? steps(c) / 4 : 0; }
 
 /// Of K that a scale is for, where sums of blocks are scaled: of both operands' the smaller.
 constexpr int32_t scaled_k(const GemmConfig& c) {
@@ -80,11 +98,11 @@ constexpr int32_t scaled_k(const GemmConfig& c) {
 /// Groups of scales along the K that a warp has of a stage.
 constexpr int32_t scale_groups(const GemmConfig& c) {
     const int32_t k = c.tile.k / c.sm80.k_warps;
-    return c.scaled() && scaled_k(c) < k ? k / scaled_k(c) : 1;
+    return promotes(c) && scaled_k(c) < k ? k / scaled_k(c) : 1;
 }
 /// Stages that make up a group, where they are the shorter ones.
 constexpr int32_t group_stages(const GemmConfig& c) {
-    return c.scaled() && scaled_k(c) > c.tile.k ? scaled_k(c) / c.tile.k : 1;
+    return promotes(c) && scaled_k(c) > c.tile.k ? scaled_k(c) / c.tile.k : 1;
 }
 
 }  // namespace deep_gemm::sm80

@@ -39,4 +39,19 @@ DG_DEVICE void load_matrix_x2(uint32_t address, uint32_t (&words)[2]) {
                      : "memory");
 }
 
+/// ldmatrix.sync.aligned.m8n16: 8 rows of 16 codes of four bits, in the first half of 16 bytes each; a lane receives of
+/// row l / 4 codes 4 (l % 4) and the next three, each in the low half of a byte. sm_120a and sm_121a have it.
+DG_DEVICE void load_fp4_matrix_x4(uint32_t address, uint32_t (&words)[4]) {
+    asm volatile("ldmatrix.sync.aligned.m8n16.x4.shared.b8x16.b4x16_p64 {%0, %1, %2, %3}, [%4];"
+                 : "=r"(words[0]), "=r"(words[1]), "=r"(words[2]), "=r"(words[3])
+                 : "r"(address)
+                 : "memory");
+}
+DG_DEVICE void load_fp4_matrix_x2(uint32_t address, uint32_t (&words)[2]) {
+    asm volatile("ldmatrix.sync.aligned.m8n16.x2.shared.b8x16.b4x16_p64 {%0, %1}, [%2];"
+                 : "=r"(words[0]), "=r"(words[1])
+                 : "r"(address)
+                 : "memory");
+}
+
 }  // namespace deep_gemm::ptx

@@ -35,15 +35,4 @@ DG_MMA_SYNC(mma_s4_s4, "m16n8k64", int32_t, "s32.s4.s4.s32", "+r")
 // clang-format on
 #undef DG_MMA_SYNC
 
-/// The same times UE8M0 scales for 32 of K: the first byte of `scales_a` of lanes 4 i and 4 i + 1, rows i and i + 8,
-/// and of `scales_b` of lanes 4 i, column i. sm_120a and sm_121a have it.
-DG_DEVICE void mma_mxf8_e4m3(float (&d)[4], const uint32_t (&a)[4], const uint32_t (&b)[2], uint32_t scales_a,
-                             uint32_t scales_b) {
-    asm volatile(
-        "mma.sync.aligned.kind::mxf8f6f4.block_scale.scale_vec::1X.m16n8k32.row.col.f32.e4m3.e4m3.f32.ue8m0"
-        " {%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, {%0, %1, %2, %3}, {%10}, {0, 0}, {%11}, {0, 0};"
-        : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3])
-        : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[0]), "r"(b[1]), "r"(scales_a), "r"(scales_b));
-}
-
 }  // namespace deep_gemm::ptx

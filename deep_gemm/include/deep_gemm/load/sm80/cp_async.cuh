@@ -8,6 +8,7 @@
 #include <deep_gemm/arch/sm80_smem.cuh>
 #include <deep_gemm/epilogue/heads.cuh>
 #include <deep_gemm/ptx/cp_async.cuh>
+#include <deep_gemm/scale/words.cuh>
 #include <deep_gemm/tile/batches.cuh>
 #include <deep_gemm/tile/ring.cuh>
 
@@ -29,8 +30,11 @@ DG_DEVICE int32_t copy_thread() {
 template <GemmConfig c, Operand o, int32_t kExtent, bool kGated, bool = o.packed()>
 class OperandCopies {
     static constexpr int32_t kLines = o.mn_major() ? c.tile.k : kExtent,
-                             kSpans = bytes_of(o.element, o.mn_major() ? kExtent : c.tile.k) / kSwizzleBytes,
-                             kStep = copy_threads(c) / kChunks, kUnroll = ceil_div(c.scaled() ? 4 : 8, kSpans);
+                             kSpans = (o.mn_major() ? bytes_of(o.element, kExtent) : row_bytes(c, o)) / kSwizzleBytes,
+                             kStep = copy_threads(c) / kChunks, kUnroll = ceil_div(promotes(c) ? 4 : 8, kSpans);
+    /// Of memory: what a chunk of a stage holds, and a line.
+    static constexpr int32_t kCopied = kChunkBytes * bits(o.element) / stage_bits(c, o),
+                             kCopiedLine = kChunks * kCopied;
     static_assert(kLines % kChunks == 0, "chunks of a line are swapped by its number");
     static_assert(kChunks % kStep == 0 || kStep % kChunks == 0);
     static_assert(!kGated || (!o.mn_major() && kExtent % (2 * kGateCols) == 0), "whole groups of gates and ups");
@@ -41,7 +45,7 @@ public:
         const int32_t x = o.mn_major() ? row : k, y = o.mn_major() ? k : row;
         stride_ = map.strides_bytes[0];
         source_ = map.address + group * map.strides_bytes[1] + (y + line()) * stride_ +
-                  (bytes_of(o.element, x) + chunk() * kChunkBytes);
+                  (bytes_of(o.element, x) + chunk() * kCopied);
         if constexpr (kGated) n_ = map.sizes[1], source_ += (row_of_b<c>(y + line(), n_) - (y + line())) * stride_;
         rows_left_ = map.sizes[o.mn_major() ? 0 : 1] - row;
     }
@@ -66,7 +70,7 @@ public:
     DG_DEVICE void copy_clipped(uint32_t stage, int32_t k_left) const { copy_lines<false, true>(stage, k_left); }
 
     /// On to the next K block.
-    DG_DEVICE void advance() { source_ += o.mn_major() ? c.tile.k * stride_ : row_bytes(c, o); }
+    DG_DEVICE void advance() { source_ += o.mn_major() ? c.tile.k * stride_ : bytes_of(o.element, c.tile.k); }
 
 private:
     template <bool kAllLines, bool kClips>
@@ -88,13 +92,20 @@ private:
                                          : chunk_offset(line(), chunk()) + first * kSwizzleBytes);
 #pragma unroll
             for (int32_t span = 0; span < kSpans; ++span) {
-                const int32_t bytes = bytes_left - span * kSwizzleBytes - chunk() * kChunkBytes;
-                ptx::copy_async_x16(target + span * kLines * kSwizzleBytes, source + span * kSwizzleBytes,
-                                    !kClips   ? kChunkBytes
-                                    : is_line ? min(max(bytes, 0), kChunkBytes)
-                                              : 0);
+                const int32_t bytes = bytes_left - span * kCopiedLine - chunk() * kCopied;
+                copy_chunk(target + span * kLines * kSwizzleBytes, source + span * kCopiedLine,
+                           !kClips   ? kCopied
+                           : is_line ? min(max(bytes, 0), kCopied)
+                                     : 0);
             }
         }
+    }
+
+    static DG_DEVICE void copy_chunk(uint32_t target, const uint8_t* source, int32_t bytes) {
+        if constexpr (kCopied == kChunkBytes)
+            ptx::copy_async_x16(target, source, bytes);
+        else
+            ptx::copy_async<kCopied>(target, source, bytes);
     }
 
     static DG_DEVICE int32_t chunk() { return threadIdx.x % kChunks; }
@@ -201,7 +212,7 @@ public:
         }
     }
 
-    /// On to the next K block, which is the `next`th, counted along K.
+    /// On to the next K block, which is the `next`th, counted along K from where entries begin.
     DG_DEVICE void advance(int32_t next) {
         if constexpr (kCount == 0) return;
         const int32_t entries = scale_entry(scaling, next, c.tile.k) - scale_entry(scaling, next - 1, c.tile.k);
@@ -287,11 +298,19 @@ private:
         k_left_ = cols->sizes[c.cols_operand().mn_major() ? 1 : 0] - k;
         place<c.rows_operand()>(rows_, *rows, k, tile_.row, row_group() + matrix);
         place<c.cols_operand()>(cols_, *cols, k, tile_.col, col_group() + matrix);
-        row_scales_.place(params_, params_.row_scales, tile_.row, scale_entry(c.row_scales(), block, c.tile.k),
-                          row_group());
-        col_scales_.place(params_, params_.col_scales, tile_.col, scale_entry(c.col_scales(), block, c.tile.k),
-                          col_group());
+        row_scales_.place(params_, params_.row_scales, tile_.row, entry<c.row_scales()>(block), row_group());
+        col_scales_.place(params_, params_.col_scales, tile_.col, entry<c.col_scales()>(block), col_group());
         zeros_.place(params_, params_.zeros, tile_.row, scale_entry(zero_words(c), block, c.tile.k), row_group());
+    }
+
+    /// Of an operand's scales along K. No word is of two groups of K.
+    template <Scaling scaling>
+    DG_DEVICE int32_t entry(int32_t block) const {
+        if constexpr (scaling.in_instruction())
+            return word_of<c, blocks_per_word(c, scaling), words_per_block(scaling, c.tile.k)>(tile_, block,
+                                                                                               smem_.groups(), params_);
+        else
+            return scale_entry(scaling, block, c.tile.k);
     }
 
     template <Operand o, typename Copies>
@@ -309,8 +328,11 @@ private:
         if constexpr (c.grouping == Grouping::batch_sum)
             place_operands(block_);
         else
-            k_left_ -= c.tile.k, rows_.advance(), cols_.advance(), row_scales_.advance(block_),
-                col_scales_.advance(block_), zeros_.advance(block_);
+            k_left_ -= c.tile.k, rows_.advance(), cols_.advance(), advance_scales(block_ - words_origin<c>(tile_));
+    }
+
+    DG_DEVICE void advance_scales(int32_t next) {
+        row_scales_.advance(next), col_scales_.advance(next), zeros_.advance(next);
     }
 
     DG_DEVICE void copy_block(int32_t stage) const {

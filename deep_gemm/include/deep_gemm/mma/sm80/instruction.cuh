@@ -2,6 +2,7 @@
 #pragma once
 
 #include <deep_gemm/format.cuh>
+#include <deep_gemm/ptx/mma_block_scaled.cuh>
 #include <deep_gemm/ptx/mma_sync.cuh>
 
 namespace deep_gemm::sm80 {
@@ -18,7 +19,7 @@ inline constexpr uint32_t kOnes = 0x7f7f7f7f;  // UE8M0
 template <bool kBlocks>
 DG_DEVICE void multiply_e4m3(float (&sums)[4], const uint32_t (&rows)[4], const uint32_t (&cols)[2]) {
     if constexpr (kBlocks)
-        ptx::mma_mxf8_e4m3(sums, rows, cols, kOnes, kOnes);
+        ptx::mma_mx_e4m3_e4m3(sums, rows, cols, kOnes, {0, 0}, kOnes, {0, 0});
     else
         ptx::mma_e4m3(sums, rows, cols);
 }

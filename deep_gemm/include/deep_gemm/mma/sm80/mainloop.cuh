@@ -37,7 +37,7 @@ template <GemmConfig c>
 class MainLoop {
 public:
     DG_DEVICE MainLoop(const Smem<c>& smem, const GemmParams& params)
-        : smem_(smem), copies_(smem, params), reader_(smem, place_) {}
+        : smem_(smem), params_(params), copies_(smem, params), reader_(smem, place_) {}
 
     /// The next tile; false when there are no more.
     DG_DEVICE bool next(Tile& tile) {
@@ -57,6 +57,7 @@ public:
         }
         StepWords<c> words[2];
         BlockSums<c> partial;
+        reader_.begin_tile(tile, params_);
         reader_.enter();
         reader_.load(words[0], 0);
         int32_t left = tile.k_blocks;
@@ -80,10 +81,10 @@ private:
     /// Scales of a group are loaded a step before its last, if it has two and few scales.
     static constexpr bool kScalesAhead = kGroupSteps > 1 && !(c.row_scales().per_row() && c.col_scales().per_row());
     /// The step by which all of a block is read.
-    static constexpr int32_t kLastRead = !c.scaled() || kScalesAhead ? kSteps - 2 : kSteps - 1;
+    static constexpr int32_t kLastRead = !promotes(c) || kScalesAhead ? kSteps - 2 : kSteps - 1;
 
     static constexpr bool loads_scales(int32_t step) {
-        return c.scaled() && (step + (kScalesAhead ? 2 : 1)) % kGroupSteps == 0;
+        return promotes(c) && (step + (kScalesAhead ? 2 : 1)) % kGroupSteps == 0;
     }
 
     DG_DEVICE void advance() {
@@ -108,7 +109,7 @@ private:
         StageScales<c> scales;
 #pragma unroll
         for (int32_t i = 0; i < kSteps; ++i) {
-            if constexpr (c.scaled() && kEnds)
+            if constexpr (promotes(c) && kEnds)
                 if (loads_scales(i)) scales.load(smem_, place_, stage, i / kGroupSteps);
             if (i + 1 < kSteps) reader_.load(words[(i + 1) % 2], i + 1);
             if (i == kLastRead) release(stage);
@@ -118,18 +119,19 @@ private:
                 reader_.load(words[0], 0);
             }
             reader_.convert(words[i % 2], i);
-            if constexpr (c.scaled()) {
+            if constexpr (promotes(c)) {
                 if (kBegins && i % kGroupSteps == 0) clear<c>(partial);
-                words[i % 2].multiply(partial);
+                words[i % 2].multiply(partial, i);
                 if (kEnds && (i + 1) % kGroupSteps == 0) promote<c>(total, partial, scales);
             } else {
-                words[i % 2].multiply(total);
+                words[i % 2].multiply(total, i);
             }
             if (i == copy_step(c)) copies_.next(ring_);
         }
     }
 
     const Smem<c>& smem_;
+    const GemmParams& params_;
     CopyShare<c> copies_;
     WarpPlace<c> place_;
     StageReader<c> reader_;

@@ -29,7 +29,7 @@ struct StepWords {
     uint32_t rows[row_pieces(c)][4], cols[kGroups][2];
 
     template <typename Sum>
-    DG_DEVICE void multiply(Sum (&sums)[row_pieces(c)][kAccumulators<c>]) const {
+    DG_DEVICE void multiply(Sum (&sums)[row_pieces(c)][kAccumulators<c>], int32_t) const {
 #pragma unroll
         for (int32_t piece = 0; piece < row_pieces(c); ++piece)
 #pragma unroll
@@ -63,6 +63,8 @@ class StageReader {
 public:
     DG_DEVICE StageReader(const Smem<c>& smem, const WarpPlace<c>& place)
         : smem_(smem), rows_(smem.rows(0), place), cols_(smem.cols(0), place) {}
+
+    DG_DEVICE void begin_tile(const Tile&, const GemmParams&) {}
 
     /// At the stage behind that which is looked at.
     DG_DEVICE void look_ahead(int32_t stage) {

@@ -37,12 +37,18 @@ public:
 
     /// The `piece`th 16 rows or columns.
     DG_DEVICE void load(int32_t piece, int32_t step, uint32_t (&words)[4]) const {
-        ptx::load_matrix_x4<o.mn_major()>(address(piece, step), words);
+        if constexpr (in_containers(c, o))
+            ptx::load_fp4_matrix_x4(address(piece, step), words);
+        else
+            ptx::load_matrix_x4<o.mn_major()>(address(piece, step), words);
     }
 
     /// Eight columns only.
     DG_DEVICE void load(int32_t piece, int32_t step, uint32_t (&words)[2]) const {
-        ptx::load_matrix_x2<o.mn_major()>(address(piece, step), words);
+        if constexpr (in_containers(c, o))
+            ptx::load_fp4_matrix_x2(address(piece, step), words);
+        else
+            ptx::load_matrix_x2<o.mn_major()>(address(piece, step), words);
     }
 
 private:
@@ -61,6 +67,16 @@ private:
     uint32_t next_, at_[kTurns];  // of the first piece and step
 };
 
+/// Codes of FP4 come in the low half of a byte, and are multiplied in its middle.
+template <bool kInContainers, typename Words>
+DG_DEVICE void move_to_middle(Words& words) {
+    if constexpr (kInContainers)
+#pragma unroll
+        for (auto& piece : words)
+#pragma unroll
+            for (uint32_t& word : piece) word <<= 2;
+}
+
 /// A warp's rows of a stage, as they lie.
 template <GemmConfig c>
 class Rows {
@@ -76,7 +92,7 @@ public:
         for (int32_t piece = 0; piece < row_pieces(c); ++piece) matrices_.load(piece, step, words[piece]);
     }
     DG_DEVICE void begin_block(const Smem<c>&, int32_t) const {}
-    DG_DEVICE void convert(Words&, int32_t) const {}
+    DG_DEVICE void convert(Words& words, int32_t) const { move_to_middle<in_containers(c, c.rows_operand())>(words); }
 
 private:
     OperandMatrices<c, c.rows_operand(), c.tile.rows, true> matrices_;
@@ -107,7 +123,7 @@ public:
             matrices_.load(0, step, words[0]);
         }
     }
-    DG_DEVICE void convert(Words&, int32_t) const {}
+    DG_DEVICE void convert(Words& words, int32_t) const { move_to_middle<in_containers(c, c.cols_operand())>(words); }
 
 private:
     OperandMatrices<c, c.cols_operand(), c.tile.cols, false> matrices_;
