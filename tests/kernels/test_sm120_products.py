@@ -154,7 +154,9 @@ def tiles() -> list:
 def test_every_tile_is_right(device, tile: Candidate, kind: Kind) -> None:
     (a, given_a), (b, given_b) = operand(kind.a, kind.scaling_a, M, 1), operand(kind.b, kind.scaling_b, N, 2)
     d = GuardedOutput((M, N), torch.float32, device)
-    told = {} if "fp4" in kind.fields else {"recipe_a": (1, kind.scaling_a.k), "recipe_b": (1, kind.scaling_b.k)}
+    told = {"recipe_a": (1, kind.scaling_a.k), "recipe_b": (1, kind.scaling_b.k)}
+    if "fp4" in kind.fields:
+        told = {"recipe": (1, 1, kind.scaling_a.k)}
     name = "fp4" if "fp4" in kind.fields else "fp8_fp4" if "e2m1r" in (kind.a, kind.b) else "fp8"
     with simulator.options(num_sms=3), forced(device, M, N, K, tile):
         getattr(deep_gemm, f"{name}_gemm_nt")(given_a, given_b, d.tensor, **told)
