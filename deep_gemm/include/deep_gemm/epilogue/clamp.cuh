@@ -42,8 +42,9 @@ private:
         int32_t cols[Place::kValues], found = 0;
         at.for_each_col([&](int32_t i, int32_t col) { cols[i] = col; });
         at.for_each_row([&](int32_t i, int32_t row) {
-            const bool inside = row < at.m_end && cols[i] < at.n_end;
-            found += inside && !(fabsf(values[i]) <= params.bound) ? 1 : 0;
+            // Beyond D nothing was computed: no branch is to depend on it.
+            const float inside = row < at.m_end && cols[i] < at.n_end ? values[i] : 0.0f;
+            found += !(fabsf(inside) <= params.bound) ? 1 : 0;
         });
 #pragma unroll
         for (int32_t distance = 1; distance < 32; distance *= 2) found += __shfl_xor_sync(0xffffffff, found, distance);
