@@ -78,31 +78,46 @@ class Layer:
         deep_gemm.fp8_mega_moe(y, *self.weights, self.buffer, **more)
         return y
 
-    def wanted(self, routing: str, clamp: float = float("inf")) -> torch.Tensor:
-        """In FP64, but for what the layer rounds: tokens, and rows between the products, to E4M3."""
+    def wanted(self, routing: str, clamp: float = float("inf")) -> tuple[torch.Tensor, torch.Tensor]:
+        """In FP64, but for what the layer rounds: tokens, and rows between the products, to E4M3. And how far a result
+        may be from it because what is rounded there lies so near a tie that sums of Hopper's tensor cores, which keep
+        13 bits (4e-5 of sum |a||b|), may take the neighbour: of few numbers, each 2^-4 away."""
         q, s = per_token_cast_to_fp8(self.x, use_ue8m0=False)
         x = q.double() * s.double().repeat_interleave(128, 1)
-        total = torch.zeros(TOKENS, HIDDEN, dtype=torch.float64, device=self.device)
+        total, neighbours = torch.zeros(2, TOKENS, HIDDEN, dtype=torch.float64, device=self.device)
         ids = ids_of(routing, TOKENS, self.device)
+        exact = 1e-6 if self.device.type == "cpu" else 4e-5
         for slot in range(SLOTS):
             for expert in range(EXPERTS):
                 rows = (ids[:, slot] == expert).nonzero().flatten()
                 if len(rows) == 0:
                     continue
                 gate, up = (x[rows] @ self.l1[expert].T).chunk(2, -1)
+                of_gate, of_up = (exact * (x[rows].abs() @ self.l1[expert].abs().T)).chunk(2, -1)
                 gate, up = gate.clamp(max=clamp), up.clamp(-clamp, clamp)
-                inner = gate * torch.sigmoid(gate) * up * self.factors[rows, slot, None].double()
+                factors = self.factors[rows, slot, None].double()
+                silu = gate * torch.sigmoid(gate)
+                inner = silu * up * factors
                 q, s = per_token_cast_to_fp8(inner.float(), use_ue8m0=False)
-                total[rows] += (q.double() * s.double().repeat_interleave(128, 1)) @ self.l2[expert].T
-        return total
+                s = s.double().repeat_interleave(128, 1)
+                total[rows] += (q.double() * s) @ self.l2[expert].T
+                # The largest slope of silu is 1.1; the scale comes from the largest of a group, inexact alike.
+                far = (1.1 * of_gate * up.abs() + silu.abs() * of_up) * factors
+                far += inner.abs() * (far / inner.abs().clamp(min=1e-30)).view(len(rows), -1, 128).gather(
+                    2, inner.abs().view(len(rows), -1, 128).argmax(2, keepdim=True)
+                ).repeat_interleave(128, 2).view_as(inner)
+                codes = [((inner + sign * far) / s).clamp(-448, 448).to(torch.float8_e4m3fn) for sign in (-1, 1)]
+                steps = (codes[1].double() - codes[0].double()).abs() * s
+                neighbours[rows] += steps @ self.l2[expert].abs().T
+        return total, neighbours
 
 
-def assert_near(y: torch.Tensor, wanted: torch.Tensor) -> None:
-    """Token by token: BF16 has 2^-9 of a number, and few codes lie between two. Hopper's tensor cores keep 13 bits of a
-    sum of FP8 products: more of what is quantised between the products then gets a neighbour's code, 2^-4 away."""
-    allowed = 4e-3 if y.device.type == "cpu" else 2e-2
-    wrong = (y.double() - wanted).norm(dim=-1)
-    assert (wrong <= allowed * wanted.norm(dim=-1)).all(), (wrong / wanted.norm(dim=-1)).max()
+def assert_near(y: torch.Tensor, wanted: tuple[torch.Tensor, torch.Tensor]) -> None:
+    """Token by token, beyond the neighbours: BF16 has 2^-9 of a number."""
+    total, neighbours = wanted
+    wrong = ((y.double() - total).abs() - neighbours).clamp(min=0).norm(dim=-1)
+    assert (wrong <= 4e-3 * total.norm(dim=-1)).all(), (wrong / total.norm(dim=-1)).max()
+    assert neighbours.norm() <= 0.1 * total.norm()  # else this would see nothing
 
 
 @pytest.mark.parametrize("device", BUT_SM100, indirect=True)
