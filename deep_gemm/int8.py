@@ -93,7 +93,7 @@ def int8_gemm_nt(
         RuntimeError: the machine failed: no driver, a compile error, a launch error.
     """
     steps = NO_STEPS if epilogue is None else step_arguments(None, epilogue)
-    if len(a) == 3 and not isinstance(a, torch.Tensor):
+    if b_sums is not None or (len(a) == 3 and not isinstance(a, torch.Tensor)):
         how = step_fields(steps) | {"layout": NT[compiled_dims], "recipe": recipe}
         done = run(**_operands(a, b, b_sums, "b"), **how, d=d, c=c, bias=bias)
     else:
