@@ -19,8 +19,11 @@ Gate = tuple[
 KINDS = ("none", "swiglu", "geglu_tanh", "geglu_erf")
 ROWS = ("halves", "interleaved")
 EIGHTS = 2 * len(ROWS)  # behind those of packed weights
+SIDE = 8  # gates that lie side by side, and then their ups
+# Rows of an expert from which packed weights quantise faster within a product with a gate than behind it, rounding
+# alike (docs/layers.md).
+QUANTISE_PACKED_FROM = 64
 _LAYOUTS = {**{name: number for number, name in enumerate(ROWS)}, "eights": EIGHTS}
-_SIDE = 8
 
 
 def gate_record(kind: str, layout: str, limit: float | None = None, alpha: float = 1.0, up_shift: float = 0.0) -> Gate:
@@ -42,7 +45,7 @@ def gated_product(product: torch.Tensor, record: Gate) -> torch.Tensor:
     if rows == _LAYOUTS["halves"]:
         gate, up = product.chunk(2, -1)
     elif rows == EIGHTS:
-        gate, up = (side.flatten(-2) for side in product.unflatten(-1, (-1, 2, _SIDE)).unbind(-2))
+        gate, up = (side.flatten(-2) for side in product.unflatten(-1, (-1, 2, SIDE)).unbind(-2))
     else:
         gate, up = product[..., ::2], product[..., 1::2]
     gate, up = gate.clamp(max=limit), up.clamp(-limit, limit)

@@ -20,20 +20,24 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 
-from . import _fallback, _routing, quantize, routing
-from ._extension import C
+from . import _routing, quantize, routing
+from ._gates import QUANTISE_PACKED_FROM, SIDE
 from ._gemm import Contiguous, gemm
 from ._numbers import fp32_bits, integer
 from .epilogue import Chain, RowScale, SwiGLU
 from .layout import get_tma_aligned_size
+from .mega_moe_buffer import (
+    BLOCK,
+    SM90SymmBuffer,
+    check_activation,
+    get_symm_buffer_for_mega_moe,
+    get_symm_buffer_for_sm90_mega_moe,
+)
 from .weights import PackedWeights
-
-if TYPE_CHECKING:
-    from torch.distributed import ProcessGroup
 
 __all__ = [
     "SM90SymmBuffer",
@@ -48,145 +52,7 @@ __all__ = [
 Scaled = tuple[torch.Tensor, torch.Tensor]
 Weights = Scaled | PackedWeights
 
-_BLOCK = 128  # rows and K that share a scale
-_TOKENS = 128  # that a buffer has room for a multiple of
-_MOST_CHOICES, _MOST_INTERMEDIATE = 32, 4096  # as the public API has them
-_SIDE = 8  # gates that lie side by side, and then their ups
 _TILES = (16, 32, 64, 128)
-# Rows of an expert up to which packed weights are multiplied faster if a kernel of its own quantises, rounding alike
-# (docs/layers.md: slower with 64 on an H200).
-_FEW = 32
-
-
-class SM90SymmBuffer:
-    """What tokens are handed over in: views of one piece of memory, zeroed at first.
-
-    Of `num_max_tokens_per_rank` tokens each: `x` float8_e4m3fn `[tokens, hidden]`, `x_sf` float32 `[tokens,
-    hidden / 128]`, `topk_idx` int64 and `topk_weights` float32 `[tokens, num_topk]` (-1, or any number that is no
-    expert's: none). Any number of layers of these sizes may share one, in the order of a stream.
-    """
-
-    def __init__(
-        self,
-        group: ProcessGroup | None,
-        num_experts: int,
-        num_max_tokens_per_rank: int,
-        num_topk: int,
-        hidden: int,
-        intermediate_hidden: int,
-        use_fp8_dispatch: bool = True,
-        activation: str = "swiglu",
-        *,
-        device: torch.device | str | None = None,
-    ) -> None:
-        if group is not None and group.size() != 1:
-            raise ValueError(
-                f"group must have one rank, got {group.size()}: experts are not spread over GPUs yet. Use "
-                "deep_gemm.nn.GroupedExperts, or a library that dispatches and combines tokens around grouped products"
-            )
-        if not use_fp8_dispatch:
-            raise ValueError("use_fp8_dispatch must be True: tokens are handed over as E4M3 with scales")
-        _check_activation(activation)
-        tokens = integer("num_max_tokens_per_rank", num_max_tokens_per_rank, smallest=1)
-        self.num_experts = integer("num_experts", num_experts, smallest=1)
-        self.num_topk = integer("num_topk", num_topk, smallest=1)
-        if self.num_topk > _MOST_CHOICES:
-            raise ValueError(f"num_topk must be at most {_MOST_CHOICES}, got {num_topk}")
-        self.hidden = _whole_blocks("hidden", hidden)
-        self.intermediate_hidden = _whole_blocks("intermediate_hidden", intermediate_hidden)
-        if self.intermediate_hidden > _MOST_INTERMEDIATE:
-            raise ValueError(f"intermediate_hidden must be at most {_MOST_INTERMEDIATE}, got {intermediate_hidden}")
-        self.group, self.activation, self.use_fp8_dispatch = group, activation, True
-        self.num_max_tokens_per_rank = tokens = -(-tokens // _TOKENS) * _TOKENS
-        where = _device_of(device)
-        if (arch := _arch_of(where)) == "sm100":
-            raise NotImplementedError(
-                f"an SM90SymmBuffer must be on a GPU with kernels for SM80 or SM90, got {arch}, whose products take "
-                "other scales: use deep_gemm.nn.GroupedExperts"
-            )
-        # By falling alignment, so that none needs a gap.
-        parts: dict[str, tuple[torch.dtype, int]] = {
-            "topk_idx": (torch.int64, self.num_topk),
-            "topk_weights": (torch.float32, self.num_topk),
-            "x_sf": (torch.float32, self.hidden // _BLOCK),
-            "x": (torch.float8_e4m3fn, self.hidden),
-        }
-        sizes = [tokens * columns * dtype.itemsize for dtype, columns in parts.values()]
-        self.buffer: torch.Tensor | None = torch.zeros(sum(sizes), dtype=torch.int8, device=where)
-        views = self.buffer.split(sizes)
-        for (name, (dtype, columns)), view in zip(parts.items(), views, strict=True):
-            setattr(self, name, view.view(dtype).view(tokens, columns))
-
-    x: torch.Tensor
-    x_sf: torch.Tensor
-    topk_idx: torch.Tensor
-    topk_weights: torch.Tensor
-
-    def destroy(self) -> None:
-        """Lets go of the memory; later calls with this buffer are refused."""
-        self.buffer = self.group = None
-        for name in ("x", "x_sf", "topk_idx", "topk_weights"):
-            setattr(self, name, None)
-
-
-def get_symm_buffer_for_sm90_mega_moe(
-    group: ProcessGroup | None,
-    num_experts: int,
-    num_max_tokens_per_rank: int,
-    num_topk: int,
-    hidden: int,
-    intermediate_hidden: int,
-    use_fp8_dispatch: bool = True,
-    activation: str = "swiglu",
-    *,
-    device: torch.device | str | None = None,
-) -> SM90SymmBuffer:
-    """A buffer with room for at least so many tokens.
-
-    Args:
-        group: of one rank, or None.
-        num_experts: of all ranks, at most 1024.
-        num_max_tokens_per_rank: is rounded up to a multiple of 128.
-        num_topk: slots of a token, at most 32.
-        hidden, intermediate_hidden: multiples of 128, the second at most 4096.
-        use_fp8_dispatch, activation: True and 'swiglu'.
-        device: by default the current GPU, or the CPU where there is none (calls are simulated then).
-    """
-    sizes = num_experts, num_max_tokens_per_rank, num_topk, hidden, intermediate_hidden
-    return SM90SymmBuffer(group, *sizes, use_fp8_dispatch, activation, device=device)
-
-
-def get_symm_buffer_for_mega_moe(
-    group: ProcessGroup | None,
-    num_experts: int,
-    num_max_tokens_per_rank: int,
-    num_topk: int,
-    hidden: int,
-    intermediate_hidden: int,
-    num_shared_experts: int = 0,
-    use_fp8_dispatch: bool | None = None,
-    mma_type: str = "fp8xfp4",
-    activation: str = "swiglu",
-    **more: Any,
-) -> Any:
-    """`get_symm_buffer_for_sm90_mega_moe` under its name for all architectures, for tokens in E4M3.
-
-    On SM100 it is another installation's, where `DG_FALLBACK` names one, and raises NotImplementedError otherwise.
-
-    Args:
-        num_shared_experts: 0.
-        mma_type: 'fp8x' and anything: of the tokens, since weights come with each call.
-        more: `device`.
-    """
-    sizes = num_experts, num_max_tokens_per_rank, num_topk, hidden, intermediate_hidden
-    is_sm100 = _arch_of(_device_of(more.get("device"))) == "sm100"
-    if is_sm100 and (other := _fallback.find("get_symm_buffer_for_mega_moe")) is not None:
-        return other(group, *sizes, num_shared_experts, use_fp8_dispatch, mma_type, activation, **more)
-    if num_shared_experts != 0:
-        raise ValueError(f"num_shared_experts must be 0, got {num_shared_experts}: multiply them beside this layer")
-    if not isinstance(mma_type, str) or not mma_type.startswith("fp8x"):
-        raise ValueError(f"mma_type must be 'fp8xfp8' or 'fp8xfp4', for tokens in E4M3, got {mma_type!r}")
-    return SM90SymmBuffer(group, *sizes, use_fp8_dispatch is not False, activation, **more)
 
 
 def transform_weights_for_mega_moe_sm90(l1_weights: Weights, l2_weights: Weights) -> tuple[Weights, Weights]:
@@ -204,9 +70,9 @@ def transform_weights_for_mega_moe_sm90(l1_weights: Weights, l2_weights: Weights
         return l1_weights, l2_weights
     data, scales = l1_weights
     both = data.shape[1]
-    if both % (2 * _BLOCK) != 0:
-        raise ValueError(f"l1_weights must have rows of gates and ups in whole blocks of {_BLOCK}, got {[*data.shape]}")
-    rows = data.view(torch.uint8).unflatten(1, (2, both // 2 // _SIDE, _SIDE))
+    if both % (2 * BLOCK) != 0:
+        raise ValueError(f"l1_weights must have rows of gates and ups in whole blocks of {BLOCK}, got {[*data.shape]}")
+    rows = data.view(torch.uint8).unflatten(1, (2, both // 2 // SIDE, SIDE))
     return (rows.transpose(1, 2).reshape(data.shape).view(data.dtype), scales), l2_weights
 
 
@@ -235,8 +101,8 @@ def mega_moe_pre_dispatch_sm90(
         routed_scaling_factor: of the weights.
     """
     count = integer("num_tokens", num_tokens, smallest=0)
-    if group_size != _BLOCK:
-        raise ValueError(f"group_size must be {_BLOCK}, got {group_size}")
+    if group_size != BLOCK:
+        raise ValueError(f"group_size must be {BLOCK}, got {group_size}")
     fp32_bits("routed_scaling_factor", routed_scaling_factor)
     room, slots = buf_topk_idx.shape
     if count > room:
@@ -245,7 +111,7 @@ def mega_moe_pre_dispatch_sm90(
     _check("topk_idx", topk_idx, (torch.int32, torch.int64), (None, slots))
     _check("topk_weights", topk_weights, (torch.float32,), (None, slots))
     _check("buf_x", buf_x, (torch.float8_e4m3fn,), (room, None))
-    _check("buf_x_sf", buf_x_sf, (torch.float32,), (room, -(-buf_x.shape[1] // _BLOCK)))
+    _check("buf_x_sf", buf_x_sf, (torch.float32,), (room, -(-buf_x.shape[1] // BLOCK)))
     _check("buf_topk_idx", buf_topk_idx, (torch.int64,), (room, slots))
     _check("buf_topk_weights", buf_topk_weights, (torch.float32,), (room, slots))
     for name, tensor in (("x", x), ("topk_idx", topk_idx), ("topk_weights", topk_weights)):
@@ -291,9 +157,9 @@ def fp8_mega_moe(
     """
     if not isinstance(sym_buffer, SM90SymmBuffer) or sym_buffer.buffer is None:
         raise TypeError(f"sym_buffer must be an SM90SymmBuffer that was not destroyed, got {sym_buffer!r}")
-    if tuple(recipe) != (_BLOCK,) * 3:
+    if tuple(recipe) != (BLOCK,) * 3:
         raise ValueError(f"recipe must be (128, 128, 128), got {recipe}")
-    _check_activation(activation)
+    check_activation(activation)
     buffer, hidden, inner = sym_buffer, sym_buffer.hidden, sym_buffer.intermediate_hidden
     _check("y", y, (torch.bfloat16,), (None, hidden))
     tokens, device = y.shape[0], buffer.x.device
@@ -342,7 +208,7 @@ def _layer(
     count = found.source.shape[0]
     inner = _quantised_rows(y, count, buffer.intermediate_hidden)
     steps = Chain(gate, RowScale(found.row_weights))
-    if isinstance(l1_weights, PackedWeights) and expected <= _FEW:
+    if isinstance(l1_weights, PackedWeights) and expected < QUANTISE_PACKED_FROM:
         wide = y.new_empty((count, buffer.intermediate_hidden), dtype=torch.float32)
         gemm(rows, l1_weights, wide, grouping=grouping, epilogue=steps)
         quantize.fp8(wide, out=inner, grouping=grouping)
@@ -362,7 +228,7 @@ def _quantised_rows(like: torch.Tensor, rows: int, columns: int) -> Scaled:
     """Room for E4M3 and scales as the next product reads them."""
     q = like.new_empty((rows, columns), dtype=torch.float8_e4m3fn)
     padded = get_tma_aligned_size(rows, 4)
-    return q, like.new_empty((columns // _BLOCK, padded), dtype=torch.float32).T[:rows]
+    return q, like.new_empty((columns // BLOCK, padded), dtype=torch.float32).T[:rows]
 
 
 def get_block_m_for_mega_moe(
@@ -381,30 +247,6 @@ def get_block_m_for_mega_moe(
     return next((rows for rows in _TILES if rows >= expected), _TILES[-1])
 
 
-def _check_activation(activation: str) -> None:
-    if activation != "swiglu":
-        raise ValueError(f"activation must be 'swiglu', got {activation!r}")
-
-
-def _whole_blocks(name: str, size: int) -> int:
-    if integer(name, size, smallest=1) % _BLOCK != 0:
-        raise ValueError(f"{name} must be a multiple of {_BLOCK}, got {size}")
-    return size
-
-
-def _device_of(device: torch.device | str | None) -> torch.device:
-    if device is None:
-        return torch.device("cuda" if torch.cuda.is_available() else "cpu")
-    return torch.device(device)
-
-
-def _arch_of(device: torch.device) -> str:
-    if device.type == "cuda":
-        index = torch.cuda.current_device() if device.index is None else device.index
-        return str(C.device_facts(False, index)["arch"])
-    return str(C.device_facts(True, 0)["arch"])
-
-
 def _check_pair(l1_weights: Weights, l2_weights: Weights) -> None:
     for name, weights in (("l1_weights", l1_weights), ("l2_weights", l2_weights)):
         if isinstance(weights, PackedWeights):
@@ -418,7 +260,7 @@ def _check_pair(l1_weights: Weights, l2_weights: Weights) -> None:
             raise TypeError(f"{name} must be PackedWeights, or a pair of data and scales, got {weights!r}")
         data, scales = weights
         _check(f"the data of {name}", data, (torch.float8_e4m3fn,), (None, None, None))
-        blocks = data.shape[0], -(-data.shape[1] // _BLOCK), -(-data.shape[2] // _BLOCK)
+        blocks = data.shape[0], -(-data.shape[1] // BLOCK), -(-data.shape[2] // BLOCK)
         _check(f"the scales of {name}", scales, (torch.float32,), blocks)
     if isinstance(l1_weights, PackedWeights) and l1_weights.gate_up is None:
         raise ValueError("l1_weights must be packed with gate_up='halves' or 'interleaved', got None")

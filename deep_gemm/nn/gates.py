@@ -11,13 +11,12 @@ import torch
 
 from .. import quantize
 from .._compiled import constant_when_compiled
-from .._gates import EIGHTS, KINDS, ROWS, Gate, gated_product
+from .._gates import EIGHTS, KINDS, QUANTISE_PACKED_FROM, ROWS, SIDE, Gate, gated_product
 from .._gemm import Contiguous, Masked, gemm
 from .._recording import placeholder, record
 from .._targets import GPUS
 from ..epilogue import GeGLU, SwiGLU, epilogue_of
 from ..utils.math import ceil_div
-from ..weights.gate_rows import SIDE
 from .numbers import Grouping, scale_form
 
 Gated = SwiGLU | GeGLU
@@ -25,9 +24,8 @@ _QUANTISED = ("fp8", "int8")  # activations that a quantise kernel makes of gate
 _BLOCK = 128  # columns of a quantised result, or rows and K of weights, that share a scale
 
 
-# As docs/layers.md has measured: rows of an expert from which packed weights quantise faster within the product than
-# behind it, and from which a gate and quantising are faster as one kernel behind the product.
-_QUANTISE_PACKED_FROM, _GATE_APART_FROM = 64, 512
+# Rows of an expert from which a gate and quantising are faster as one kernel behind the product (docs/layers.md).
+_GATE_APART_FROM = 512
 
 
 def quantising_pays(kind: str, packed: bool, rows: int, invariant: bool) -> bool:
@@ -37,7 +35,7 @@ def quantising_pays(kind: str, packed: bool, rows: int, invariant: bool) -> bool
     """
     if invariant:
         return not packed
-    return kind == "masked" and (not packed or rows >= _QUANTISE_PACKED_FROM)
+    return kind == "masked" and (not packed or rows >= QUANTISE_PACKED_FROM)
 
 
 def fusing_pays(kind: str, activations: str, rows: int, invariant: bool) -> bool:

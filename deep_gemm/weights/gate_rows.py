@@ -8,10 +8,8 @@ from dataclasses import replace
 
 import torch
 
-from .._gates import ROWS
+from .._gates import ROWS, SIDE
 from .matrix import Matrix
-
-SIDE = 8  # gates side by side
 
 
 def rows_in_order(n: int, gate_up: str) -> torch.Tensor:

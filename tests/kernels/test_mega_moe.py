@@ -139,8 +139,8 @@ def test_packed_weights_round_alike_in_either_way(device, monkeypatch) -> None:
     deep_gemm.set_batch_invariant(True)
     try:
         found = []
-        for rows in (0, TOKENS * SLOTS):
-            monkeypatch.setattr(mega_moe, "_FEW", rows)
+        for rows in (0, TOKENS * SLOTS + 1):
+            monkeypatch.setattr(mega_moe, "QUANTISE_PACKED_FROM", rows)
             found.append(layer.run(torch.empty(TOKENS, HIDDEN, dtype=torch.bfloat16, device=device)))
     finally:
         deep_gemm.set_batch_invariant(False)
