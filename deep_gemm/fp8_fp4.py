@@ -53,9 +53,10 @@ def fp8_fp4_gemm_nt(
             `[N, ceil(K / 32)]` in any strides: float32, float8_e8m0fnu, or int32 of four exponents each `[N,
             ceil(K / 128)]`. On SM100 it is read where it lies if K is a multiple of 128 and rows start at multiples of
             32 bytes, and copied into such rows otherwise; N may be contiguous too, int8 `[N / 2, K]` of codes that
-            follow each other along N (`transpose_packed_fp4(w).T`), which are transposed into a workspace. Elsewhere
-            each call packs it into one, which takes longer than reading it. PackedWeights of 'e2m1' are packed for
-            'fp8' activations, on SM100 for it: then recipe and recipe_b are None.
+            follow each other along N (`transpose_packed_fp4(w).T`; of N = 2 the one line of bytes is read along K),
+            which are transposed into a workspace. Elsewhere each call packs it into one, which takes longer than
+            reading it. PackedWeights of 'e2m1' are packed for 'fp8' activations, on SM100 for it: then recipe and
+            recipe_b are None.
         a: as for `fp8_gemm_nt`; with FP4 weights its scales may be one for all or one for each token, too, but on
             SM100. There it may be FP4, as b may: beside FP8 with a recipe (`recipe_a` (1, 32)), beside FP4 as for
             `fp4_gemm_nt`.

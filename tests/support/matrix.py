@@ -356,7 +356,9 @@ class Problem:
     ) -> Any:
         """What a public function takes. Transposed: [..., K, rows]."""
         joined = JOINS[join]([x.data for x in parts]).to(device)
-        mn_major = self.call.fp4_mn_major and joined.shape[-2] % 2 == 0 if element == FP4 else transposed
+        # Two rows along N are one line of bytes, which is read as one along K.
+        along = self.call.fp4_mn_major and joined.shape[-2] % 2 == 0 and joined.shape[-2] > 2
+        mn_major = along if element == FP4 else transposed
         lines = joined.mT if mn_major else joined
         data = apart(packed(lines) if element == FP4 else lines, self.call.padding)
         data = data if mn_major == transposed else data.mT
