@@ -29,6 +29,9 @@ std::vector<Candidate> enumerate(const Problem& p) {
     return {};
 }
 
+/// On fewer SMs a form of D that only clusters make may have no kernel.
+inline constexpr int32_t kMostCtasOfCluster = 8;
+
 /// The cheapest legal candidate, finished. Every legal problem has one, as some tile without a cluster fits everything,
 /// unless set_block_size_multiple_of leaves none, or experts start where none may end.
 template <ArchSpec Spec>
@@ -46,6 +49,9 @@ Choice select(const Problem& problem) {
     require(best != nullptr || !is_m_grouped(problem.grouping) || problem.grouping == Grouping::masked,
             "no tile of this architecture has a height that divides ", problem.m_alignment,
             ", the alignment of experts' rows: see set_mk_alignment_for_contiguous_layout");
+    require(best != nullptr || problem.num_sms >= kMostCtasOfCluster, "no tile serves M=", problem.m, " N=", problem.n,
+            " K=", problem.k, " on ", problem.num_sms,
+            " of the SMs, where its cluster of CTAs finds no room: see set_num_sms");
     require_runtime(best != nullptr, "no kernel config serves M=", problem.m, " N=", problem.n, " K=", problem.k,
                     " (a bug: please report it)");
     return Spec::finish(problem, *best);

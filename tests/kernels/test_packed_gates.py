@@ -14,7 +14,7 @@ from inputs import GuardedOutput, random_rows, random_values
 from test_gates import LAYOUTS, assert_close, expected
 
 import deep_gemm
-from deep_gemm import PackedWeights
+from deep_gemm import PackedWeights, simulator
 from deep_gemm.epilogue import Alpha, Chain, RowScale, SwiGLU
 from deep_gemm.utils import per_token_cast_to_fp8
 
@@ -234,3 +234,18 @@ def test_what_does_not_fit_is_refused() -> None:
     w = packed("int8 by int4", (32, 128), cpu, None)
     with pytest.raises(ValueError, match="no Alpha where d is int32"):
         deep_gemm.int8_int4_gemm_nt(q, w, sums, epilogue=Alpha(2.0))
+
+
+def test_no_room_for_a_cluster_is_said() -> None:
+    """On Hopper two CTAs have the weights of 128 columns that share a scale."""
+    weights = packed("fp8 by int4", (512, 128), torch.device("cpu"), "halves")
+    tokens = random_rows((16, 128), torch.device("cpu"), 0)
+    d = torch.full((16, 256), 3.0).to(torch.float8_e4m3fn), torch.full((2, 16), torch.nan).T
+    before = deep_gemm.get_num_sms()
+    deep_gemm.set_num_sms(1)
+    try:
+        with simulator.options(target="sm_90a"), pytest.raises(ValueError, match="1 of the SMs.* see set_num_sms"):
+            deep_gemm.fp8_int4_gemm_nt(tokens, weights, d, epilogue=SwiGLU())
+    finally:
+        deep_gemm.set_num_sms(before)
+    assert d[0].float().eq(3).all() and d[1].isnan().all()

@@ -100,10 +100,12 @@ def check_along_m(r: random.Random, arch: str, target: str, device: torch.device
     if heads and not is_for_heads(operands):
         heads = None
     rows = list(torch.arange(sum(counts)).split(counts))
-    rows_of_experts = drawn_alignment(r, arch)
+    # A quantised D wants tiles of more rows on SM100, and clusters of two CTAs on SM90: else it is refused by name.
+    rows_of_experts = drawn_alignment(r, arch) if steps.scales is None else r.choice([128, 256])
     kind = f"heads {heads}" if heads else f"experts, alignment {rows_of_experts}" if grouped else "dense"
     what = f"{operands}, N {n}, K {operands.exact_a.shape[1]}, rows {counts}, {kind}, {steps}"
-    with described(what), settings(device, fp32_scales=int(fp32)), alignment(rows_of_experts):
+    more = {"num_sms": 2} if steps.scales is not None and deep_gemm.get_num_sms() == 1 else {}
+    with described(what), settings(device, fp32_scales=int(fp32), **more), alignment(rows_of_experts):
         if grouped:
             return check_experts(r, operands, rows, steps, device) + f": {what}"
         return check_dense(r, operands, heads, steps, device) + f": {what}"
