@@ -71,6 +71,27 @@ def device(request: pytest.FixtureRequest) -> Iterator[torch.device]:
     deep_gemm.set_fp32_scales(before, "cpu")
 
 
+SETTINGS = ("num_sms", "tc_util", "pdl", "ignore_compile_dims", "block_m_multiple_of", "block_n_multiple_of")
+
+
+@pytest.fixture(autouse=True)
+def settings_stay() -> Iterator[None]:
+    """A setting that outlives its test would decide what the tests after it run, in one order of them."""
+    from deep_gemm._extension import C
+
+    places = [(True, 0)] if why_no_gpu() else [(True, 0), (False, 0)]
+    of_now = lambda: {(*place, name): C.get_call_setting(*place, name) for place in places for name in SETTINGS}  # noqa: E731
+    before, alignment = of_now(), C.get_m_alignment()
+    yield
+    after = of_now(), C.get_m_alignment()
+    if after == (before, alignment):
+        return
+    for (simulated, index, name), value in before.items():
+        C.set_call_setting(simulated, index, name, value)
+    C.set_m_alignment(alignment)
+    raise AssertionError("a setting outlives its test")
+
+
 @pytest.fixture
 def batch_invariant(device: torch.device) -> Iterator[None]:
     """`set_batch_invariant(True)` on the test's device."""

@@ -30,7 +30,7 @@ std::vector<Candidate> enumerate(const Problem& p) {
 }
 
 /// On fewer SMs a form of D that only clusters make may have no kernel.
-inline constexpr int32_t kMostCtasOfCluster = 8;
+inline constexpr int32_t kMaxCtasOfCluster = 8;
 
 /// The cheapest legal candidate, finished. Every legal problem has one, as some tile without a cluster fits everything,
 /// unless set_block_size_multiple_of leaves none, or experts start where none may end.
@@ -49,7 +49,7 @@ Choice select(const Problem& problem) {
     require(best != nullptr || !is_m_grouped(problem.grouping) || problem.grouping == Grouping::masked,
             "no tile of this architecture has a height that divides ", problem.m_alignment,
             ", the alignment of experts' rows: see set_mk_alignment_for_contiguous_layout");
-    require(best != nullptr || problem.num_sms >= kMostCtasOfCluster, "no tile serves M=", problem.m, " N=", problem.n,
+    require(best != nullptr || problem.num_sms >= kMaxCtasOfCluster, "no tile serves M=", problem.m, " N=", problem.n,
             " K=", problem.k, " on ", problem.num_sms,
             " of the SMs, where its cluster of CTAs finds no room: see set_num_sms");
     require_runtime(best != nullptr, "no kernel config serves M=", problem.m, " N=", problem.n, " K=", problem.k,
