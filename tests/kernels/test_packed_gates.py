@@ -242,8 +242,11 @@ def test_no_room_for_a_cluster_is_said() -> None:
     weights = packed("fp8 by int4", (512, 128), torch.device("cpu"), "halves")
     tokens = random_rows((16, 128), torch.device("cpu"), 0)
     d = torch.full((16, 256), 3.0).to(torch.float8_e4m3fn), torch.full((2, 16), torch.nan).T
-    with settings(torch.device("cpu"), num_sms=1), simulator.options(target="sm_90a"):
-        with pytest.raises(ValueError, match="1 of the SMs.* see set_num_sms"):
-            deep_gemm.fp8_int4_gemm_nt(tokens, weights, d, epilogue=SwiGLU())
+    with (
+        settings(torch.device("cpu"), num_sms=1),
+        simulator.options(target="sm_90a"),
+        pytest.raises(ValueError, match=r"1 of the SMs.* see set_num_sms"),
+    ):
+        deep_gemm.fp8_int4_gemm_nt(tokens, weights, d, epilogue=SwiGLU())
     assert d[0].float().eq(3).all()
     assert d[1].isnan().all()
