@@ -66,6 +66,7 @@ class SM90SymmBuffer:
                 f"an SM90SymmBuffer must be on a GPU with kernels for SM80 or SM90, got {arch}, whose products take "
                 "other scales: use deep_gemm.nn.GroupedExperts"
             )
+        self.arch = arch  # of the kernels that calls take
         # By falling alignment, so that none needs a gap.
         parts: dict[str, tuple[torch.dtype, int]] = {
             "topk_idx": (torch.int64, self.num_topk),

@@ -148,6 +148,28 @@ def test_packed_weights_round_alike_in_either_way(device, monkeypatch) -> None:
 
 
 @pytest.mark.parametrize("device", BUT_SM100, indirect=True)
+def test_rows_with_and_without_indices(device, monkeypatch) -> None:
+    """SM90 gives many rows of an expert indices; equal bits."""
+    layer = Layer(device)
+    kinds = []
+    route = deep_gemm.routing.route
+
+    def noted(*given: Any, **more: Any) -> deep_gemm.routing.Routing:
+        kinds.append(more["kind"])
+        return route(*given, **more)
+
+    monkeypatch.setattr(deep_gemm.routing, "route", noted)
+    for name in ROUTINGS:
+        layer.dispatch(name)
+        found = []
+        for rows in (range(0), range(1, 1024)):
+            monkeypatch.setattr(mega_moe, "_ROWS_WITH_INDICES", rows)
+            found.append(layer.run(torch.empty(TOKENS, HIDDEN, dtype=torch.bfloat16, device=device)))
+        assert torch.equal(*found)
+    assert kinds == ["psum", "indices" if layer.buffer.arch == "sm90" else "psum"] * len(ROUTINGS)
+
+
+@pytest.mark.parametrize("device", BUT_SM100, indirect=True)
 def test_limits_counts_and_equal_bits(device) -> None:
     layer = Layer(device)
     layer.dispatch("uneven")
