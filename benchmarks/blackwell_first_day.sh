@@ -1,15 +1,15 @@
 #!/usr/bin/env bash
-# The first day on a Blackwell: everything about it that was only assumed or simulated, in one command and one report.
+# The first day on a Blackwell, SM100 or SM120: everything about it that was only assumed or simulated, in one command and one report.
 #
 #   benchmarks/blackwell_first_day.sh OUT [COMMIT]     COMMIT: where there is no .git to ask
 #
-# Sets up and builds, then, each part under its own time limit so that one that hangs stops no other: facts of the
-# machine; tests on the GPU; drawn products under compute-sanitizer; rates of each kind of instruction and of tensor
-# memory; bare reads, copies, launches; the public cases, and each format; configs of the cost model measured, and its
-# constants fitted to them. Two to three hours. OUT/report.md and OUT.tar.gz are to be sent back:
+# Sets up and builds; then, each part under its own time limit so that one that hangs stops no other: facts of the
+# machine; tests on the GPU; drawn products under compute-sanitizer; rates of each kind of instruction, of SM100's tensor
+# memory too; bare reads, and SM100's copies and launches; the public cases, and each format; configs of the cost model
+# measured, and its constants fitted to them. Two to three hours. OUT/report.md and OUT.tar.gz are to be sent back:
 # docs/blackwell.md says where, and what to look at first.
 #
-# FIRST_DAY=rehearsal walks through all parts in small on the simulator. PARTS names some of the parts, with spaces
+# FIRST_DAY=rehearsal walks through all parts in small on the simulator, which is DG_SIM_TARGET (sm_100f). PARTS names some of the parts, with spaces
 # between.
 set -uo pipefail
 here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
@@ -42,10 +42,14 @@ if [ -z "$rehearsal" ]; then
     [ -x "$root/.venv/bin/python" ] && [ -z "${PYTHON:-}" ] && python=$root/.venv/bin/python
     simulate='' pick='-m gpu' files='' cases='' small_fit=240 tool_seconds=900 device=cuda
 else
-    simulate=--simulate pick='-k sm100' files='tests/kernels/test_batched.py' small_fit=2 tool_seconds=60 device=cpu
-    cases='--case dense,16,256,512 --case masked,2,40,256,256 --case bf16,16,256,512'
     export DG_SIM_TARGET=${DG_SIM_TARGET:-sm_100f}
+    simulate=--simulate pick="-k sm${DG_SIM_TARGET//[!0-9]/}" files='tests/kernels/test_batched.py' small_fit=2 tool_seconds=60 device=cpu
+    cases='--case dense,16,256,512 --case masked,2,40,256,256 --case bf16,16,256,512'
 fi
+case $("$python" -c "import deep_gemm; print(deep_gemm.get_target('$device'))") in
+    sm_12*) micro=mma_rates,read ;;
+    *) micro=tensor_rates,tensor_moves,grid,read,ingress ;;
+esac
 case_lists=()
 [ -z "$rehearsal" ] || case_lists=(--case '["dense", 16, 256, 512]' --case '["masked", 2, 40, 256, 256]' --most 3 --calls 1)
 
@@ -54,7 +58,7 @@ case_lists=()
     run facts 120 "$python" benchmarks/first_day/facts.py --device $device --out "$out" $commit
     run correctness 5400 "$python" benchmarks/first_day/correctness.py $files --pick="$pick" --seconds 5000 --out "$out"
     run hazards 4000 "$python" benchmarks/first_day/hazards.py --tool-seconds $tool_seconds --out "$out"
-    run micro 1200 "$python" benchmarks/micro/run.py --only tensor_rates,tensor_moves,grid,read,ingress $simulate \
+    run micro 1200 "$python" benchmarks/micro/run.py --only $micro $simulate \
         --seconds 200 --out "$out" $commit
     run gemm 900 "$python" benchmarks/bench_gemm.py --against-cublas --device $device $cases --seconds 800 --out "$out" $commit
     run formats 900 "$python" benchmarks/first_day/formats.py --device $device --seconds 800 --out "$out" $commit

@@ -150,7 +150,7 @@ def measure(arguments: argparse.Namespace) -> int:
     path = arguments.out / "calibration.json"
     document = {
         "what": "calibration",
-        "machine": {"num_sms": num_sms, **describe(arguments.commit)},  # which configs are legal depends on it
+        "machine": {"num_sms": num_sms, "target": target, **describe(arguments.commit)},  # these decide what is legal
         "settings": {"calls": arguments.calls, "flush_gb": arguments.flush_gb, "within": arguments.within},
         "columns": COLUMNS,
         "problems": [],

@@ -13,32 +13,46 @@
 namespace deep_gemm {
 namespace {
 
-/// What SM100's cost model goes by, by name.
-Object cost_constants() {
-    Object found;
-    sm100::CostConstants constants;
-    for_each_field(constants, [&](const auto& field, double value) { found.emplace_back(field.name, value); });
-    return found;
+/// Where constants of a cost model can be tried: `use(p, Spec)`.
+template <typename Use>
+Object with_constants(const Use& use) {
+    const Problem& p = latest_recorded_plan().problem;
+    return with_spec(p, [&]<typename Spec>(Spec spec) -> Object {
+        if constexpr (requires { Spec::cost_constants(p); })
+            return use(p, spec);
+        else
+            fail(ErrorKind::value, "constants can be tried for SM80, SM100 and SM120, not for ", name(p.arch));
+    });
 }
 
-/// SM100's legal configs for this thread's latest recorded call, by their text, with what they would cost in
-/// microseconds if `given` were its constants.
+/// What the cost model goes by for this thread's latest recorded call, by name.
+Object recorded_constants() {
+    return with_constants([]<typename Spec>(const Problem& p, Spec) {
+        Object found;
+        auto constants = Spec::cost_constants(p);
+        for_each_field(constants, [&](const auto& field, double value) { found.emplace_back(field.name, value); });
+        return found;
+    });
+}
+
+/// Legal configs for this thread's latest recorded call, by their text, with what they would cost in microseconds if
+/// `given` were constants of the cost model.
 Object recorded_estimates(const Numbers& given) {
-    const Problem& p = latest_recorded_plan().problem;
-    require(p.arch == Arch::sm100, "constants can be tried for SM100, not for ", name(p.arch));
-    sm100::CostConstants constants;
-    for (const auto& [name, number] : given) {
-        bool known = false;
-        for_each_field(constants, [&](const auto& field, double& value) {
-            if (field.name == name) known = true, value = number;
-        });
-        require(known, "SM100's cost model has no constant ", name);
-    }
-    Object found;
-    for (const Candidate& candidate : enumerate(p))
-        if (candidate.rejection.empty())
-            found.emplace_back(tile_text(candidate.tiling), sm100::Spec::cost_us(p, candidate, constants));
-    return found;
+    return with_constants([&]<typename Spec>(const Problem& p, Spec) {
+        auto constants = Spec::cost_constants(p);
+        for (const auto& [constant, number] : given) {
+            bool known = false;
+            for_each_field(constants, [&](const auto& field, double& value) {
+                if (field.name == constant) known = true, value = number;
+            });
+            require(known, "the cost model of ", name(p.arch), " has no constant ", constant);
+        }
+        Object found;
+        for (const Candidate& candidate : enumerate(p))
+            if (candidate.rejection.empty())
+                found.emplace_back(tile_text(candidate.tiling), Spec::cost_us(p, candidate, constants));
+        return found;
+    });
 }
 
 /// Where clusters of CTAs begin to walk the tiles, if by GPC.
@@ -58,5 +72,5 @@ std::vector<int64_t> cta_order_by_gpc(int64_t num_sms, int64_t clusters, int64_t
 }  // namespace deep_gemm
 
 DEEP_GEMM_EXPORT(cta_order_by_gpc, deep_gemm::cta_order_by_gpc);
-DEEP_GEMM_EXPORT(cost_constants, deep_gemm::cost_constants);
+DEEP_GEMM_EXPORT(recorded_constants, deep_gemm::recorded_constants);
 DEEP_GEMM_EXPORT(recorded_estimates, deep_gemm::recorded_estimates);

@@ -236,16 +236,16 @@ def scale_layout_pack(sf: Tensor, out: Tensor, rows: int, row_granularity: int, 
     """
 
 def scale_layout_arch(tensor: Tensor, /) -> str:
-    """Whose kernels run on this tensor's device: "sm80", "sm90" or "sm100"."""
+    """Whose kernels run on this tensor's device: "sm80", "sm90", "sm100" or "sm120"."""
 
 # csrc/models_api.cpp: what selection believes of single architectures.
 
-def cost_constants() -> Mapping[str, float]:
-    """What SM100's cost model goes by (csrc/config/sm100/cost_constants.hpp), by name."""
+def recorded_constants() -> Mapping[str, float]:
+    """What the cost model goes by for this thread's latest recorded call (SM80, SM100, SM120), by name."""
 
 def recorded_estimates(constants: Mapping[str, float], /) -> Mapping[str, float]:
-    """SM100's legal configs for this thread's latest recorded call, by their text, with what they would cost in
-    microseconds if these were constants of the cost model; those that are not named stay as they are."""
+    """Legal configs for this thread's latest recorded call (SM80, SM100, SM120), by their text, with what they would
+    cost in microseconds if these were constants of the cost model; those that are not named stay as they are."""
 
 def cta_order_by_gpc(num_sms: int, clusters: int, size: int, /) -> Sequence[int]:
     """Where clusters of CTAs begin to walk the tiles, where that is by GPC: docs/kernels.md, "Clusters"."""

@@ -1,4 +1,4 @@
-"""Fits the constants of SM100's cost model (csrc/config/sm100/cost_constants.hpp) to measured configs.
+"""Fits the constants of SM100's or SM120's cost model (csrc/config/*/cost_constants.hpp) to measured configs.
 
     python benchmarks/calibrate.py measure --out results                     # on the GPU: results/calibration.json
     python benchmarks/first_day/fit.py results/calibration.json --out results    # results/fit.json
@@ -22,11 +22,9 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 import paths  # noqa: F401
-from field_calls import estimates_of
+from field_calls import constants_of, estimates_of
 from predict import fields_of
 from shapes import sizes_of
-
-from deep_gemm._extension import C
 
 FARTHEST = 4.0
 REGRET_WEIGHT = 2.0  # of a pick's loss beside an estimate's error
@@ -39,6 +37,9 @@ class Problem:
     fields: dict[str, int]
     target: str
     us: dict[str, float]  # by config
+
+    def assumed(self) -> dict[str, float]:
+        return constants_of(self.grouping, self.fields, self.target)
 
     def estimates(self, constants: dict[str, float]) -> dict[str, float]:
         found = estimates_of(self.grouping, self.fields, self.target, constants)
@@ -57,11 +58,11 @@ def text_of(config: list[int]) -> str:
     return f"{'swapped' if swapped else 'straight'} {rows}x{cols} cluster {shape} k_warpgroups {k_warpgroups}"
 
 
-def problems_of(files: list[Path], target: str) -> list[Problem]:
+def problems_of(files: list[Path]) -> list[Problem]:
     found = []
     for path in files:
         document = json.loads(path.read_text())
-        num_sms = document["machine"].get("num_sms", 148)
+        num_sms, target = document["machine"]["num_sms"], document["machine"]["target"]
         for entry in document["problems"]:
             sizes = sizes_of(entry["case"], entry.get("total"), entry.get("seed", 0))
             us = {text_of(config): time for *config, time in entry["rows"]}
@@ -84,7 +85,7 @@ def loss(problems: list[Problem], constants: dict[str, float]) -> float:
 def fit(problems: list[Problem], seconds: float, seed: int) -> dict[str, float]:
     """A random search that takes what is better, in ever smaller steps."""
     generator = random.Random(seed)
-    start = {name: float(value) for name, value in C.cost_constants().items()}
+    start = problems[0].assumed()
     best, least = dict(start), loss(problems, start)
     begin = time.monotonic()
     while (spent := time.monotonic() - begin) < seconds:
@@ -110,20 +111,20 @@ def summary(problems: list[Problem], constants: dict[str, float]) -> dict[str, f
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("files", type=Path, nargs="+", help="calibration.json")
-    parser.add_argument("--target", default="sm_100f")
     parser.add_argument("--seconds", type=float, default=120)
     parser.add_argument("--seed", type=int, default=0, help="another one may find another optimum")
     parser.add_argument("--commit", help="taken, and not used: the report has it from elsewhere")
     parser.add_argument("--out", type=Path, required=True)
     arguments = parser.parse_args()
-    problems = problems_of(arguments.files, arguments.target)
+    problems = problems_of(arguments.files)
     if not problems:
         print("no measured config is one that selection has")
         return 1
-    assumed = {name: float(value) for name, value in C.cost_constants().items()}
+    assumed = problems[0].assumed()
     fitted = fit(problems, arguments.seconds, arguments.seed)
     document = {
         "what": "fit",
+        "target": problems[0].target,
         "problems": len(problems),
         "assumed": assumed,
         "fitted": fitted,

@@ -15,12 +15,13 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 from tables import table
 
-CONSTANTS = Path(__file__).resolve().parents[2] / "csrc" / "config" / "sm100" / "cost_constants.hpp"
+CONFIG = Path(__file__).resolve().parents[2] / "csrc" / "config"
 
 
-def meanings() -> dict[str, str]:
-    """Of the cost model's constants, as their comments have them."""
-    lines = re.findall(r"double (\w+) = [^;]+;(?:\s*// (.*))?", CONSTANTS.read_text())
+def meanings(target: str) -> dict[str, str]:
+    """Of the cost model's constants, as their comments have them. SM120 has SM80's model."""
+    header = CONFIG / ("sm80" if target.startswith("sm_12") else "sm100") / "cost_constants.hpp"
+    lines = re.findall(r"double (\w+) = [^;]+;(?:\s*// (.*))?", header.read_text())
     return {name: meaning.rstrip(",") for name, meaning in lines}
 
 
@@ -100,6 +101,21 @@ def rates(rows: list[dict]) -> str:
     return table(["kind", "product", "cycles", "assumed", "FLOP a cycle and SM", "TFLOPS", "MHz"], cells)
 
 
+def warp_rates(rows: list[dict]) -> str:
+    cells = [
+        [
+            row["kind"],
+            f"{row['rows']}x{row['cols']}",
+            "ldmatrix" if row["fed"] else "registers",
+            f"{row['flop_per_cycle_and_sm']:.0f}",
+            f"{row['tflops']:.0f}",
+            f"{row['clock_mhz']:.0f}",
+        ]
+        for row in rows
+    ]
+    return table(["kind", "tile of a warp", "operands by", "FLOP a cycle and SM", "TFLOPS", "MHz"], cells)
+
+
 def moves(rows: list[dict]) -> str:
     cells = [[row["move"], row["columns"], f"{row['cycles_per_column']:.2f}"] for row in rows]
     return table(["tensor memory", "columns at once", "cycles a column"], cells)
@@ -115,15 +131,20 @@ def clusters(rows: list[dict]) -> str:
     return table(["CTAs of a cluster", "clusters that run at once", "us, each waiting for the others once"], cells)
 
 
-def measured_by_itself(found: dict[str, list[dict]]) -> dict[str, float]:
+def measured_by_itself(found: dict[str, list[dict]], num_sms: int | None) -> dict[str, float]:
     """Constants of the cost model that a micro-benchmark measures."""
     values: dict[str, float] = {}
     if rows := [row for row in found.get("tensor_rates", []) if row["kind"] == "mxf8f6f4 e4m3" and row["cols"] == 256]:
         values["clock_mhz"] = rows[0]["clock_mhz"]
+    if rows := [row for row in found.get("mma_rates", []) if row["kind"] == "bf16" and not row["fed"]]:
+        values["clock_mhz"] = rows[0]["clock_mhz"]
+        values["products_per_cycle"] = rows[0]["flop_per_cycle_and_sm"] / 2
     if rows := [row for row in found.get("grid", []) if row["us"] is not None]:
         values["launch_us"] = min(row["us"] for row in rows)
     if rows := found.get("read", []):
         values["memory_gb_per_s"] = max(row["gb_per_s"] for row in rows)
+        if num_sms and "clock_mhz" in values:
+            values["memory_bytes_per_cycle"] = values["memory_gb_per_s"] * 1e3 / num_sms / values["clock_mhz"]
     copies = [row for row in found.get("ingress", []) if row["tensor"] and row["cluster"] == 1 and row["sharers"] == 1]
     if rows := [row for row in copies if not row["from_memory"] and not row["alone"]]:
         values["l2_bytes_per_cycle"] = max(row["bytes_per_cycle"] for row in rows)
@@ -135,10 +156,11 @@ def measured_by_itself(found: dict[str, list[dict]]) -> dict[str, float]:
 
 
 def constants(folder: Path, found: dict[str, list[dict]]) -> str:
-    fit, alone = read(folder, "fit"), measured_by_itself(found)
+    fit, machine = read(folder, "fit"), read(folder, "facts")
+    alone = measured_by_itself(found, machine and machine["device"]["num_sms"])
     if fit is None:
         return "no fit" + (f"; measured by themselves: {alone}" if alone else "")
-    means = meanings()
+    means = meanings(fit["target"])
     rows = [
         [name, means.get(name, ""), f"{assumed:.4g}", f"{alone[name]:.4g}" if name in alone else "", f"{value:.4g}"]
         for (name, assumed), value in zip(fit["assumed"].items(), fit["fitted"].values(), strict=True)
@@ -187,6 +209,18 @@ def formats(folder: Path) -> str:
     return "Microseconds.\n\n" + table(["format", *heads], rows)
 
 
+def micros(found: dict[str, list[dict]]) -> dict[str, str]:
+    """Of SM120, or of SM100."""
+    if found.get("mma_rates"):
+        return {"Rates of mma.sync": warp_rates(found["mma_rates"])}
+    sections = {
+        "Rates of tcgen05.mma": (rates, "tensor_rates"),
+        "Tensor memory": (moves, "tensor_moves"),
+        "Clusters": (clusters, "grid"),
+    }
+    return {title: show(found[part]) if found.get(part) else "missing" for title, (show, part) in sections.items()}
+
+
 def main() -> int:
     folder = Path(sys.argv[1])
     found = micro(folder)
@@ -195,9 +229,7 @@ def main() -> int:
         "Machine": facts(folder),
         "Tests": correctness(folder),
         "compute-sanitizer": hazards(folder),
-        "Rates of tcgen05.mma": rates(found["tensor_rates"]) if found.get("tensor_rates") else "missing",
-        "Tensor memory": moves(found["tensor_moves"]) if found.get("tensor_moves") else "missing",
-        "Clusters": clusters(found["grid"]) if found.get("grid") else "missing",
+        **micros(found),
         "What the cost model assumes": constants(folder, found),
         "Public cases": gemm(folder),
         "Formats": formats(folder),

@@ -119,6 +119,18 @@ def test_tensor_rates(micro) -> None:
             assert rates.measure(variant, torch.device("cpu"))["cycles_per_product"] > 0
 
 
+def test_mma_rates(micro) -> None:
+    """Every kind, of registers and fed; the simulator would report a hazard. A program for a target has its kinds."""
+    rates = micro("mma_rates")
+    with simulator.options(target="sm_120a"):
+        for kind in rates.KINDS:
+            for fed in (False, True):
+                row = rates.measure(rates.Variant(kind, 16, 16, fed, rounds=1), torch.device("cpu"))
+                assert row["cycles_per_product"] > 0
+    kinds = {target: {v.kind for v in rates.variants() if rates.runs_on(v, target)} for target in ("sm_80", "sm_89")}
+    assert kinds == {"sm_80": {"bf16", "int8"}, "sm_89": {"bf16", "int8", "e4m3"}}
+
+
 def test_tensor_moves(micro) -> None:
     moves = micro("tensor_moves")
     with simulator.options(target=BLACKWELL_TARGET):

@@ -102,8 +102,14 @@ def explain(grouping: str, fields: Fields, target: str = HOPPER_TARGET) -> str:
         return str(C.explain_recorded())
 
 
+def constants_of(grouping: str, fields: Fields, target: str) -> dict[str, float]:
+    """What the cost model (of SM80, SM100 or SM120) goes by for the call."""
+    with recorded(grouping, fields, target):
+        return dict(C.recorded_constants())
+
+
 def estimates_of(grouping: str, fields: Fields, target: str, constants: Mapping[str, float]) -> dict[str, float]:
-    """SM100's legal configs by their text, and what they would cost with other constants in its cost model."""
+    """Legal configs by their text, and what they would cost with other constants in the cost model."""
     with recorded(grouping, fields, target):
         return dict(C.recorded_estimates(constants))
 

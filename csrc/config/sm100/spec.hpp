@@ -31,6 +31,7 @@ struct Spec {
         candidate.raster_group_blocks = square_raster_group(p, candidate.config, candidate.num_ctas);
         candidate.config.stream_b = streams_b(p, candidate.config, candidate.raster_group_blocks, kL2Bytes);
     }
+    static CostConstants cost_constants(const Problem&) { return {}; }
     static double cost_us(const Problem& p, const Candidate& candidate, const CostConstants& constants = {}) {
         Problem average = p;
         average.k = expected_k(p);

@@ -1,5 +1,4 @@
-// SM80: what a config costs. Constants were fitted to kernels compiled for sm_80 and run on an H100
-// (docs/notes/sm80.md); what GPUs of the targets have is from their data sheets.
+// SM80, and SM120: what a config costs.
 #pragma once
 
 #include <deep_gemm/arch/sm80_memory.cuh>
@@ -9,43 +8,9 @@
 #include <initializer_list>
 
 #include "../candidate.hpp"
+#include "cost_constants.hpp"
 
 namespace deep_gemm::sm80 {
-
-/// Of one SM: multiplications of 16 bits a cycle, and what its shares of memory and of the L2 bring it.
-struct SmFacts {
-    double products_per_cycle, memory_bytes_per_cycle, l2_bytes_per_cycle;
-};
-
-/// A100: 108 SMs at 1.41 GHz, 2 TB/s. The others have half of the tensor cores' rate, less memory, and two fifths of
-/// the L2's share. (That is what fits times, overlapped with all else: more than an SM gets by itself.)
-constexpr SmFacts sm_facts(int32_t target) {
-    if (target == 80) return {1024, 13, 64};
-    return {512, 5, 26};
-}
-
-struct CostConstants {
-    double clock_mhz = 1750;
-    double launch_us = 2.3;
-    double convert_us = 2.4;  // a kernel ahead, beside what its bytes take
-    double smem_bytes_per_cycle = 180;
-    double first_cycles = 680;          // until the first stage has come
-    double store_cycles = 0.18;         // an element of a tile
-    double sum_up_cycles = 680;         // warps that split K meet
-    double issue_cycles = 153;          // of a stage: barriers, copies' addresses
-    double copy_warp_cycles = 0.0289;   // a byte that a warp of its own copies
-    double latency_cycles = 1700;       // of a copy
-    double promote_cycles = 0.0349;     // an element, and group of scales
-    double widen_cycles = 0.0268;       // an element of E4M3 that a warp converts to FP16,
-    double integer_cycles = 0.014;      // of packed weights to 8 bits,
-    double int4_cycles = 0.0225;        // to 16 bits,
-    double fp8_cycles = 0.0208;         // of E4M3
-    double fp4_cycles = 0.0362;         // and of E2M1
-    double bytes_under_way = 36 << 10;  // of an SM, that keep memory busy
-    double tail_share = 0.24;           // of the shorter of the two times, that hides behind nothing
-    // Powers (see overlapped): of what warps do, of which a scheduler has two or one; and of copies beside them.
-    double two_warps = 2.76, one_warp = 1.19, copies = 6.75;
-};
 
 /// What parts take that hide behind each other the better, the greater the power.
 inline double overlapped(std::initializer_list<double> parts, double power) {
@@ -73,7 +38,7 @@ struct CostModel : CostConstants {
     /// Cycles that an SM takes for one K block of each of these CTAs.
     double block_cycles(const GemmConfig& c, double ctas) const {
         const double k = c.tile.k, rows = c.tile.rows, cols = c.tile.cols;
-        const double rate = facts.products_per_cycle * 16 / bits(c.sm80.multiplied_as);
+        const double rate = products_per_cycle * 16 / bits(c.sm80.multiplied_as);
         const double row_bytes = sm80::row_bytes(c, c.rows_operand()), col_bytes = sm80::row_bytes(c, c.cols_operand());
         const double widened = (widens(c, c.rows_operand()) ? rows * c.col_warps : 0) +
                                (widens(c, c.cols_operand()) ? cols * c.sm80.row_warps : 0);
@@ -84,7 +49,7 @@ struct CostModel : CostConstants {
             (c.b.packed() ? packed_cycles(c) * rows * c.col_warps * k : 0) + widen_cycles * widened * k;
         const double in_warps = overlapped({rows * cols * k / rate, registers, (loaded + read) / smem_bytes_per_cycle},
                                            ctas * warps(c) >= 8 ? two_warps : one_warp);
-        const double from_l2 = ctas * loaded / facts.l2_bytes_per_cycle;
+        const double from_l2 = ctas * loaded / l2_bytes_per_cycle;
         const double busy =
             overlapped({ctas * in_warps, from_l2, has_copy_warp(c) ? copy_warp_cycles * loaded : 0}, copies) +
             issue_cycles;
@@ -104,7 +69,7 @@ struct CostModel : CostConstants {
         return moved / bytes_per_us(p) / std::max(busy, 0.05);
     }
 
-    double bytes_per_us(const Problem& p) const { return facts.memory_bytes_per_cycle * p.num_sms * clock_mhz; }
+    double bytes_per_us(const Problem& p) const { return memory_bytes_per_cycle * p.num_sms * clock_mhz; }
 
     /// What the product waits for: an operand that is read, and written with other bits.
     double ahead_us(const Problem& p, const Candidate& candidate) const {
@@ -131,16 +96,12 @@ struct CostModel : CostConstants {
     double candidate_us(const Problem& p, const Candidate& candidate) const {
         return ahead_us(p, candidate) + estimate_us(seen_by(p, candidate.config), candidate.config, candidate.num_ctas);
     }
-
-    SmFacts facts;
 };
 
-inline double cost_us(const Problem& p, const Candidate& candidate) {
+inline double cost_us(const Problem& p, const Candidate& candidate, const CostConstants& constants) {
     Problem average = p;
     average.k = expected_k(p);
-    CostModel model;
-    model.facts = sm_facts(p.target);
-    return model.candidate_us(average, candidate);
+    return CostModel{constants}.candidate_us(average, candidate);
 }
 
 }  // namespace deep_gemm::sm80

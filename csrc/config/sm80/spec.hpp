@@ -32,7 +32,13 @@ struct Spec {
     static void choose_walk(const Problem& p, Candidate& candidate) {
         candidate.raster_group_blocks = square_raster_group(p, candidate.config, candidate.num_ctas);
     }
-    static double cost_us(const Problem& p, const Candidate& candidate) { return sm80::cost_us(p, candidate); }
+    static CostConstants cost_constants(const Problem& p) { return sm80::cost_constants(p.target); }
+    static double cost_us(const Problem& p, const Candidate& candidate, const CostConstants& constants) {
+        return sm80::cost_us(p, candidate, constants);
+    }
+    static double cost_us(const Problem& p, const Candidate& candidate) {
+        return cost_us(p, candidate, cost_constants(p));
+    }
     static Choice finish(const Problem& p, const Candidate& candidate) { return sm80::finish(p, candidate); }
 };
 
