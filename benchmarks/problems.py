@@ -2,19 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from types import ModuleType
 
 import paths  # noqa: F401
 import torch
-from inputs import FP8, Operand, ceil_div, is_blackwell, random_values
+from inputs import Operand, ceil_div, is_blackwell, random_values
 from inputs import quantise_blocks as blocks_of
 from inputs import quantise_rows as rows_of
 from reference import product_nt
 from shapes import ALIGNMENT, MASKED_MAX_M, draw
 
 import deep_gemm
+from deep_gemm.testing import calc_diff, count_bytes
 
 # An H200's (summary.KNOWN_GPU): efficiency is given for no other.
 FP8_FLOPS, BF16_FLOPS = 1.5e15, 0.8e15
@@ -55,118 +57,169 @@ class Problem:
         return max(self.bytes / MEMORY_BYTES, self.flops / self.peak) + LAUNCH_SECONDS
 
 
-def calc_diff(x: torch.Tensor, y: torch.Tensor) -> float:
-    """1 - 2<x, y> / (<x, x> + <y, y>): zero for equal tensors; NaN where a NaN is."""
-    x, y = x.double(), y.double()
-    total = (x * x + y * y).sum()
-    return 0.0 if total == 0 else (1 - 2 * (x * y).sum() / total).item()
+Parts = tuple[torch.Tensor, ...]  # an operand's data, and its scales where it has some
 
 
-def nbytes(*tensors: torch.Tensor) -> int:
-    return sum(tensor.numel() * tensor.element_size() for tensor in tensors)
+def whole(parts: Parts) -> torch.Tensor | Operand:
+    """As calls and references take it."""
+    return parts[0] if len(parts) == 1 else Operand(*parts)
 
 
-def quantise_rows(x: torch.Tensor) -> Operand:
+def part_of(parts: Parts, where: slice | int) -> torch.Tensor | Operand:
+    return whole(tuple(part[where] for part in parts))
+
+
+def difference(d: torch.Tensor, a: torch.Tensor | Operand, b: torch.Tensor | Operand) -> float:
+    return calc_diff(d, product_nt(a, b, magnitude=False).value)
+
+
+def worst(differences: Iterable[float]) -> float:
+    found = [*differences]
+    return float("nan") if any(value != value for value in found) else max(found)
+
+
+def fp8_rows(x: torch.Tensor) -> Parts:
     """With scales as the device multiplies them: on a Blackwell, powers of two."""
     return rows_of(x, is_blackwell(x.device))
 
 
-def quantise_blocks(x: torch.Tensor) -> Operand:
+def fp8_blocks(x: torch.Tensor) -> Parts:
     return blocks_of(x, is_blackwell(x.device))
 
 
-def aligned_scales(operand: Operand) -> Operand:
+def aligned(operand: Parts) -> Parts:
     """Scales as a serving stack holds them, so that a call launches one kernel: MN-major and padded, on a Blackwell as
     words of exponents."""
-    scales = operand.scales
+    data, scales = operand
     if is_blackwell(scales.device):
-        return Operand(operand.data, deep_gemm.get_mn_major_tma_aligned_packed_ue8m0_tensor(scales))
+        return data, deep_gemm.get_mn_major_tma_aligned_packed_ue8m0_tensor(scales)
     *groups, mn, k = scales.shape
     padded = torch.zeros((*groups, k, ceil_div(mn, 4) * 4), dtype=scales.dtype, device=scales.device)
     padded[..., :mn] = scales.transpose(-1, -2)
-    return Operand(operand.data, padded[..., :mn].transpose(-1, -2))
+    return data, padded[..., :mn].transpose(-1, -2)
 
 
-def loaded_weights(b: Operand) -> Operand:
+def loaded(b: Parts) -> Parts:
     """Weights with a scale for each 128x128, as a model keeps them once it is loaded."""
-    if not is_blackwell(b.data.device):
+    data, scales = b
+    if not is_blackwell(data.device):
         return b
-    *groups, n, k = b.data.shape
-    scales = deep_gemm.transform_sf_into_required_layout(b.scales, n, k, (128, 128), *groups)
-    return Operand(b.data, scales)
+    *groups, n, k = data.shape
+    return data, deep_gemm.transform_sf_into_required_layout(scales, n, k, (128, 128), *groups)
 
 
-def cublas_block_scaled(a: Operand, b: Operand, d: torch.Tensor) -> Callable[[], None]:
+def cublas_block_scaled(a: Parts, b: Parts, d: torch.Tensor) -> Callable[[], None]:
     """cuBLASLt's own block-scaled FP8 product through torch, where that torch and CUDA have it. A Blackwell's has a
     power of two for each 32 of K, in its own order; here all are one, and time is all that is compared."""
+    (a_data, a_scales), (b_data, b_scales) = a, b
     if is_blackwell(d.device):
-        k_scales = ceil_div(a.data.shape[1], 128) * 4
+        k_scales = ceil_div(a_data.shape[1], 128) * 4
         scales_a, scales_b = (
-            torch.full((ceil_div(len(x.data), 128) * 128 * k_scales,), 127, dtype=torch.uint8, device=d.device).view(
+            torch.full((ceil_div(len(x), 128) * 128 * k_scales,), 127, dtype=torch.uint8, device=d.device).view(
                 torch.float8_e8m0fnu
             )
-            for x in (a, b)
+            for x in (a_data, b_data)
         )
     else:
-        scales_a, scales_b = a.scales.T.contiguous().T, b.scales.T
+        scales_a, scales_b = a_scales.T.contiguous().T, b_scales.T
 
     def call() -> None:
-        torch._scaled_mm(a.data, b.data.T, scale_a=scales_a, scale_b=scales_b, out_dtype=d.dtype, out=d)
+        torch._scaled_mm(a_data, b_data.T, scale_a=scales_a, scale_b=scales_b, out_dtype=d.dtype, out=d)
 
     return call
 
 
-def dense(m: int, n: int, k: int, device: torch.device, seed: int, **_) -> Problem:
-    a = quantise_rows(random_values((m, k), device, seed))
-    b = quantise_blocks(random_values((n, k), device, seed + 1))
+def cublas_plain(a: Parts, b: Parts, d: torch.Tensor) -> Callable[[], None]:
+    return lambda: torch.matmul(a[0], b[0].T, out=d)
+
+
+@dataclass(frozen=True)
+class Numbers:
+    """What is multiplied: how operands are made, what of them a call gets, and the same product of cuBLAS."""
+
+    name: str
+    peak: float
+    rows: Callable[[torch.Tensor], Parts]
+    weights: Callable[[torch.Tensor], Parts]
+    given_rows: Callable[[Parts], Parts]
+    given_weights: Callable[[Parts], Parts]
+    cublas: Callable[[Parts, Parts, torch.Tensor], Callable[[], None]]
+
+
+def bf16_rows(x: torch.Tensor) -> Parts:
+    return (x.bfloat16(),)
+
+
+def as_they_are(parts: Parts) -> Parts:
+    return parts
+
+
+FP8 = Numbers("fp8", FP8_FLOPS, fp8_rows, fp8_blocks, aligned, loaded, cublas_block_scaled)
+BF16 = Numbers("bf16", BF16_FLOPS, bf16_rows, bf16_rows, as_they_are, as_they_are, cublas_plain)
+
+
+def dense(numbers: Numbers, m: int, n: int, k: int, device: torch.device, seed: int, **_) -> Problem:
+    a = numbers.rows(random_values((m, k), device, seed))
+    b = numbers.weights(random_values((n, k), device, seed + 1))
     d = torch.empty((m, n), dtype=torch.bfloat16, device=device)
-    a_aligned = aligned_scales(a)
     return Problem(
-        "fp8_gemm_nt",
-        (a_aligned, loaded_weights(b), d),
+        f"{numbers.name}_gemm_nt",
+        (whole(numbers.given_rows(a)), whole(numbers.given_weights(b)), d),
         poison=lambda: d.fill_(float("nan")),
-        check=lambda: calc_diff(d, product_nt(a, b, magnitude=False).value),
+        check=lambda: difference(d, whole(a), whole(b)),
         flops=2 * m * n * k,
-        bytes=nbytes(*a, *b, d),
-        cublas=cublas_block_scaled(a, b, torch.empty_like(d)),
+        bytes=count_bytes(a, b, d),
+        peak=numbers.peak,
+        cublas=numbers.cublas(a, b, torch.empty_like(d)),
     )
 
 
 def wgrad(m: int, k: int, n: int, device: torch.device, seed: int, **_) -> Problem:
-    a = quantise_rows(random_values((m, k), device, seed))
-    b = quantise_rows(random_values((n, k), device, seed + 1))
+    a = fp8_rows(random_values((m, k), device, seed))
+    b = fp8_rows(random_values((n, k), device, seed + 1))
     c = random_values((m, n), device, seed + 2) * k**0.5
     d = torch.empty_like(c)
-    a_aligned, b_aligned = aligned_scales(a), aligned_scales(b)
     return Problem(
         "fp8_gemm_nt",
-        (a_aligned, b_aligned, d),
+        (whole(aligned(a)), whole(aligned(b)), d),
         keywords={"c": d, "recipe": (1, 1, 128)},
         poison=lambda: d.copy_(c),
-        check=lambda: calc_diff(d - c, product_nt(a, b, magnitude=False).value),
+        check=lambda: difference(d - c, whole(a), whole(b)),
         flops=2 * m * n * k,
-        bytes=nbytes(*a, *b, d, d),
+        bytes=count_bytes(a, b, d, d),
     )
 
 
-def expert_weights(groups: int, n: int, k: int, device: torch.device, seed: int) -> Operand:
+def expert_weights(numbers: Numbers, groups: int, n: int, k: int, device: torch.device, seed: int) -> Parts:
     """One expert at a time: the FP32 values of all of them would not fit."""
-    data = torch.empty((groups, n, k), dtype=FP8, device=device)
-    scales = torch.empty((groups, ceil_div(n, 128), ceil_div(k, 128)), dtype=torch.float32, device=device)
+    parts: Parts = ()
     for group in range(groups):
-        data[group], scales[group] = quantise_blocks(random_values((n, k), device, seed + group))
-    return Operand(data, scales)
+        expert = numbers.weights(random_values((n, k), device, seed + group))
+        parts = parts or tuple(part.new_empty((groups, *part.shape)) for part in expert)
+        for part, values in zip(parts, expert, strict=True):
+            part[group] = values
+    return parts
 
 
-def worst(differences: Sequence[float]) -> float:
-    return float("nan") if any(value != value for value in differences) else max(differences)
+def expert_bytes(a: Parts, b: Parts, d: torch.Tensor, rows: int) -> int:
+    """Of the rows that count, and of all weights."""
+    return rows * sum(part.shape[-1] * part.element_size() for part in (*a, d)) + count_bytes(b)
 
 
-def expert_rows(
-    counts: Sequence[int], k: int, device: torch.device, seed: int
-) -> tuple[torch.Tensor, torch.Tensor, list[slice]]:
-    """Values of a contiguous layout, zero in the padding; the layout; and where each expert's rows are."""
+def contiguous(
+    numbers: Numbers,
+    groups: int,
+    tokens: int,
+    n: int,
+    k: int,
+    device: torch.device,
+    seed: int,
+    total: int | None = None,
+    **_,
+) -> Problem:
+    """What is padding is zero."""
     alignment = deep_gemm.get_mk_alignment_for_contiguous_layout()
+    counts = draw(groups, tokens, total, seed)
     m = sum(ceil_div(count, alignment) * alignment for count in counts)
     values = torch.zeros((m, k), dtype=torch.float32, device=device)
     layout = torch.full((m,), -1, dtype=torch.int32, device=device)
@@ -176,232 +229,111 @@ def expert_rows(
         values[parts[-1]] = random_values((count, k), device, seed + group)
         layout[parts[-1]] = group
         start += ceil_div(count, alignment) * alignment
-    return values, layout, parts
-
-
-def contiguous(
-    groups: int, tokens: int, n: int, k: int, device: torch.device, seed: int, total: int | None = None, **_
-) -> Problem:
-    counts = draw(groups, tokens, total, seed)
-    values, layout, parts = expert_rows(counts, k, device, seed)
-    m = len(values)
-    a = quantise_rows(values)
+    a = numbers.rows(values)
     del values
-    b = expert_weights(groups, n, k, device, seed + 1000)
+    b = expert_weights(numbers, groups, n, k, device, seed + 1000)
     d = torch.empty((m, n), dtype=torch.bfloat16, device=device)
-    a_aligned = aligned_scales(a)
     rows = sum(counts)
-
-    def check() -> float:
-        found = []
-        for group, part in enumerate(parts):
-            expert = Operand(b.data[group], b.scales[group])
-            expected = product_nt(Operand(a.data[part], a.scales[part]), expert, magnitude=False).value
-            found.append(calc_diff(d[part], expected))
-        return worst(found)
-
     return Problem(
-        "m_grouped_fp8_gemm_nt_contiguous",
-        (a_aligned, loaded_weights(b), d, layout),
+        f"m_grouped_{numbers.name}_gemm_nt_contiguous",
+        (whole(numbers.given_rows(a)), whole(numbers.given_weights(b)), d, layout),
         poison=lambda: d.fill_(float("nan")),
-        check=check,
+        check=lambda: worst(difference(d[where], part_of(a, where), part_of(b, g)) for g, where in enumerate(parts)),
         flops=2 * rows * n * k,
-        bytes=rows * (k + ceil_div(k, 128) * 4 + n * 2) + nbytes(*b),
+        bytes=expert_bytes(a, b, d, rows),
+        peak=numbers.peak,
     )
 
 
 def masked(
-    groups: int, tokens: int, n: int, k: int, device: torch.device, seed: int, total: int | None = None, **_
+    numbers: Numbers,
+    groups: int,
+    tokens: int,
+    n: int,
+    k: int,
+    device: torch.device,
+    seed: int,
+    total: int | None = None,
+    **_,
 ) -> Problem:
+    """What lies behind the valid rows is whatever an earlier step left there: NaN, to be sure that nobody uses it."""
     counts = draw(groups, tokens, total, seed)
     max_m = max(MASKED_MAX_M if device.type == "cuda" else 0, ceil_div(max(counts), 64) * 64)
-    # What lies behind the valid rows is whatever an earlier step left there: NaN, to be sure that nobody uses it.
-    data = torch.full((groups, max_m, k), 0x7F, dtype=torch.uint8, device=device).view(FP8)
-    scales = torch.full((groups, ceil_div(k, 128), max_m), float("nan"), device=device).transpose(1, 2)
+    room: Parts = ()
     for group, count in enumerate(counts):
-        rows = quantise_rows(random_values((count, k), device, seed + group))
-        data[group, :count], scales[group, :count] = rows
-    b = expert_weights(groups, n, k, device, seed + 1000)
+        made = numbers.rows(random_values((count, k), device, seed + group))
+        room = room or tuple(room_for(part, i > 0, groups, max_m) for i, part in enumerate(made))
+        for part, rows in zip(room, made, strict=True):
+            part[group, :count] = rows
+    b = expert_weights(numbers, groups, n, k, device, seed + 1000)
     d = torch.empty((groups, max_m, n), dtype=torch.bfloat16, device=device)
     masked_m = torch.tensor(counts, dtype=torch.int32, device=device)
-    rows = sum(counts)
 
     def check() -> float:
-        found = []
-        for group, count in enumerate(counts):
-            part = Operand(data[group, :count], scales[group, :count])
-            expected = product_nt(part, Operand(b.data[group], b.scales[group]), magnitude=False).value
-            found.append(calc_diff(d[group, :count], expected))
-        return worst(found)
-
-    def poison() -> None:
-        for group, count in enumerate(counts):
-            d[group, :count] = float("nan")
+        firsts = (tuple(part[g, :count] for part in (d, *room)) for g, count in enumerate(counts))
+        return worst(difference(of_d, whole(of_a), part_of(b, g)) for g, (of_d, *of_a) in enumerate(firsts))
 
     return Problem(
-        "m_grouped_fp8_gemm_nt_masked",
-        ((data, scales), loaded_weights(b), d, masked_m, tokens),
-        poison=poison,
+        f"m_grouped_{numbers.name}_gemm_nt_masked",
+        (whole(room), whole(numbers.given_weights(b)), d, masked_m, tokens),
+        poison=lambda: d.fill_(float("nan")),
         check=check,
-        flops=2 * rows * n * k,
-        bytes=rows * (k + ceil_div(k, 128) * 4 + n * 2) + nbytes(*b),
+        flops=2 * sum(counts) * n * k,
+        bytes=expert_bytes(room, b, d, sum(counts)),
+        peak=numbers.peak,
     )
+
+
+def room_for(part: torch.Tensor, mn_major: bool, groups: int, rows: int) -> torch.Tensor:
+    shape = (groups, part.shape[1], rows) if mn_major else (groups, rows, part.shape[1])
+    room = torch.full(shape, float("nan"), dtype=part.dtype, device=part.device)
+    return room.transpose(1, 2) if mn_major else room
 
 
 def kgrouped(
-    groups: int, m: int, n: int, mean_k: int, device: torch.device, seed: int, total: int | None = None, **_
+    numbers: Numbers,
+    groups: int,
+    m: int,
+    n: int,
+    mean_k: int,
+    device: torch.device,
+    seed: int,
+    total: int | None = None,
+    **_,
 ) -> Problem:
+    """FP8 has each group K-major behind the one before; BF16 has K first."""
     ks = draw(groups, mean_k, total, seed, multiple=ALIGNMENT)
-    a_parts = [quantise_rows(random_values((m, k), device, seed + g)) for g, k in enumerate(ks)]
-    b_parts = [quantise_rows(random_values((n, k), device, seed + 100 + g)) for g, k in enumerate(ks)]
-
-    def flat(parts: list[Operand]) -> Operand:
-        scales = torch.cat([part.scales.T for part in parts]).contiguous()
-        return Operand(torch.cat([part.data.flatten() for part in parts]), scales)
-
-    a, b = flat(a_parts), flat(b_parts)
-    ks_tensor = torch.tensor(ks, dtype=torch.int32, device=device)
+    flat = numbers is FP8
+    given: list[Parts] = []
+    by_group: list[list[torch.Tensor | Operand]] = []
+    for i, extent in enumerate((m, n)):
+        if flat:
+            made = [fp8_rows(random_values((extent, k), device, seed + 100 * i + g)) for g, k in enumerate(ks)]
+            scales = torch.cat([part.T for _, part in made]).contiguous()
+            given.append((torch.cat([data.flatten() for data, _ in made]), scales))
+            by_group.append([whole(parts) for parts in made])
+        else:
+            (data,) = bf16_rows(random_values((sum(ks), extent), device, seed + i))
+            given.append((data,))
+            by_group.append([part.T for part in data.split(ks)])
     c = random_values((groups, m, n), device, seed + 2) * mean_k**0.5
     d = torch.empty_like(c)
-
-    def check() -> float:
-        pairs = zip(a_parts, b_parts, strict=True)
-        return worst(
-            [calc_diff(d[g] - c[g], product_nt(x, y, magnitude=False).value) for g, (x, y) in enumerate(pairs)]
-        )
-
+    layout = torch.tensor(ks, dtype=torch.int32, device=device)
     return Problem(
-        "k_grouped_fp8_gemm_nt_contiguous",
-        (a, b, d, ks, ks_tensor),
+        f"k_grouped_{numbers.name}_gemm_{'nt' if flat else 'tn'}_contiguous",
+        (*map(whole, given), d, ks, layout),
         keywords={"c": d},
         poison=lambda: d.copy_(c),
-        check=check,
+        check=lambda: worst(difference(d[g] - c[g], x, y) for g, (x, y) in enumerate(zip(*by_group, strict=True))),
         flops=2 * m * n * sum(ks),
-        bytes=nbytes(*a, *b, d, d),
+        bytes=count_bytes(*given, d, d),
+        peak=numbers.peak,
     )
 
 
-# Operands of BF16: no scales.
-
-
-def bf16(m: int, n: int, k: int, device: torch.device, seed: int, **_) -> Problem:
-    a = random_values((m, k), device, seed).bfloat16()
-    b = random_values((n, k), device, seed + 1).bfloat16()
-    d = torch.empty((m, n), dtype=torch.bfloat16, device=device)
-    other = torch.empty_like(d)
-    return Problem(
-        "bf16_gemm_nt",
-        (a, b, d),
-        poison=lambda: d.fill_(float("nan")),
-        check=lambda: calc_diff(d, product_nt(a, b, magnitude=False).value),
-        flops=2 * m * n * k,
-        bytes=nbytes(a, b, d),
-        peak=BF16_FLOPS,
-        cublas=lambda: torch.matmul(a, b.T, out=other),
-    )
-
-
-def bf16_weights(groups: int, n: int, k: int, device: torch.device, seed: int) -> torch.Tensor:
-    """One expert at a time, as `expert_weights`."""
-    b = torch.empty((groups, n, k), dtype=torch.bfloat16, device=device)
-    for group in range(groups):
-        b[group] = random_values((n, k), device, seed + group)
-    return b
-
-
-def bf16_contiguous(
-    groups: int, tokens: int, n: int, k: int, device: torch.device, seed: int, total: int | None = None, **_
-) -> Problem:
-    values, layout, parts = expert_rows(draw(groups, tokens, total, seed), k, device, seed)
-    a, b = values.bfloat16(), bf16_weights(groups, n, k, device, seed + 1000)
-    d = torch.empty((len(a), n), dtype=torch.bfloat16, device=device)
-    rows = sum(part.stop - part.start for part in parts)
-
-    def check() -> float:
-        pairs = zip(parts, b, strict=True)
-        return worst([calc_diff(d[part], product_nt(a[part], x, magnitude=False).value) for part, x in pairs])
-
-    return Problem(
-        "m_grouped_bf16_gemm_nt_contiguous",
-        (a, b, d, layout),
-        poison=lambda: d.fill_(float("nan")),
-        check=check,
-        flops=2 * rows * n * k,
-        bytes=rows * (k + n) * 2 + nbytes(b),
-        peak=BF16_FLOPS,
-    )
-
-
-def bf16_masked(
-    groups: int, tokens: int, n: int, k: int, device: torch.device, seed: int, total: int | None = None, **_
-) -> Problem:
-    counts = draw(groups, tokens, total, seed)
-    max_m = max(MASKED_MAX_M if device.type == "cuda" else 0, ceil_div(max(counts), 64) * 64)
-    a = torch.full((groups, max_m, k), float("nan"), dtype=torch.bfloat16, device=device)
-    for group, count in enumerate(counts):
-        a[group, :count] = random_values((count, k), device, seed + group)
-    b = bf16_weights(groups, n, k, device, seed + 1000)
-    d = torch.empty((groups, max_m, n), dtype=torch.bfloat16, device=device)
-    masked_m = torch.tensor(counts, dtype=torch.int32, device=device)
-    rows = sum(counts)
-
-    def check() -> float:
-        return worst(
-            [
-                calc_diff(d[g, :count], product_nt(a[g, :count], b[g], magnitude=False).value)
-                for g, count in enumerate(counts)
-            ]
-        )
-
-    return Problem(
-        "m_grouped_bf16_gemm_nt_masked",
-        (a, b, d, masked_m, tokens),
-        poison=lambda: d.fill_(float("nan")),
-        check=check,
-        flops=2 * rows * n * k,
-        bytes=rows * (k + n) * 2 + nbytes(b),
-        peak=BF16_FLOPS,
-    )
-
-
-def bf16_kgrouped(
-    groups: int, m: int, n: int, mean_k: int, device: torch.device, seed: int, total: int | None = None, **_
-) -> Problem:
-    ks = draw(groups, mean_k, total, seed, multiple=ALIGNMENT)
-    a, b = (random_values((sum(ks), extent), device, seed + i).bfloat16() for i, extent in enumerate((m, n)))
-    ks_tensor = torch.tensor(ks, dtype=torch.int32, device=device)
-    c = random_values((groups, m, n), device, seed + 2) * mean_k**0.5
-    d = torch.empty_like(c)
-
-    def check() -> float:
-        pairs = zip(a.split(ks), b.split(ks), strict=True)
-        return worst(
-            [calc_diff(d[g] - c[g], product_nt(x.T, y.T, magnitude=False).value) for g, (x, y) in enumerate(pairs)]
-        )
-
-    return Problem(
-        "k_grouped_bf16_gemm_tn_contiguous",
-        (a, b, d, ks, ks_tensor),
-        keywords={"c": d},
-        poison=lambda: d.copy_(c),
-        check=check,
-        flops=2 * m * n * sum(ks),
-        bytes=nbytes(a, b, d, d),
-        peak=BF16_FLOPS,
-    )
-
-
-BUILDERS = {
-    "dense": dense,
-    "bf16": bf16,
-    "bf16_contiguous": bf16_contiguous,
-    "bf16_masked": bf16_masked,
-    "bf16_kgrouped": bf16_kgrouped,
-    "wgrad": wgrad,
-    "contiguous": contiguous,
-    "masked": masked,
-    "kgrouped": kgrouped,
-}
+BUILDERS = {"dense": partial(dense, FP8), "bf16": partial(dense, BF16), "wgrad": wgrad}
+for _kind in (contiguous, masked, kgrouped):
+    BUILDERS |= {_kind.__name__: partial(_kind, FP8), f"bf16_{_kind.__name__}": partial(_kind, BF16)}
 
 
 def build(case: Sequence, device: torch.device, seed: int = 0, total: int | None = None) -> Problem:
