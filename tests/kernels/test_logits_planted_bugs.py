@@ -140,7 +140,8 @@ SM90 = {
     ),
     "a stage never let go": (
         SCORE,
-        "if (lane_ == 0) ptx::barrier_arrive(smem_.empty(ring_.stage));\n            ring_.advance(kStep);\n            finish",
+        "if (lane_ == 0) ptx::barrier_arrive(smem_.empty(ring_.stage));\n            ring_.advance(kStep);\n"
+        "            finish",
         "ring_.advance(kStep);\n            finish",
         FP8,
         "deadlock",
