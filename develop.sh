@@ -6,7 +6,7 @@
 #   ./develop.sh test [ARG..] ... then the tests, with ARG... for pytest (--full: all of the matrices, not a sample)
 #   ./develop.sh lint         the linters, the formatters' checks and the type checkers; no build
 #   ./develop.sh format       the formatters
-#   ./develop.sh docs         the documentation site, into build/site; what MkDocs warns of is an error; no build
+#   ./develop.sh docs         the documentation site, into build/site; what MkDocs warns of is an error
 #
 # PYTHON=/path/to/python names the interpreter; environment of the build: the head of setup.py.
 set -euo pipefail
@@ -32,10 +32,6 @@ case $action in
     format)
         choose_python
         install_requirements requirements-lint.txt
-        ;;
-    docs)
-        choose_python
-        install_requirements requirements-docs.txt requirements-lint.txt # ruff formats the signatures
         ;;
     lint) # types are those of what is imported: torch is needed, a compiler is not
         choose_python
@@ -65,7 +61,9 @@ case $action in
         "$python" -m mypy --strict deep_gemm
         PYRIGHT_PYTHON_IGNORE_WARNINGS=1 "$python" -m pyright --pythonpath "$(command -v "$python")" deep_gemm
         ;;
-    docs)
+    docs) # of functions that are made at import, the reference asks the package itself
+        install_requirements requirements-docs.txt requirements-lint.txt # ruff formats the signatures
+        build
         NO_MKDOCS_2_WARNING=1 "$python" -m mkdocs build --quiet --clean
         say "built. Open $PWD/build/site/index.html"
         ;;

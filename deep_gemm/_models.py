@@ -317,6 +317,9 @@ def precompile_model(
 
     Returns:
         a result for each kernel: see `jit.compile_many`.
+
+    Raises:
+        ValueError, TypeError: a field or an argument cannot be right, or is not known; nothing was compiled.
     """
     if target not in GPUS:
         raise ValueError(f"target must be one of {', '.join(GPUS)}, got {target!r}")

@@ -94,7 +94,7 @@ _CONTIGUOUS = """`{stem}_gemm_nt` of experts whose rows follow each other: `d[ro
         compiled_dims, epilogue: as for `{stem}_gemm_nt`.
 
     Raises:
-        as `{stem}_gemm_nt`.
+        ValueError, TypeError, RuntimeError: as of `{stem}_gemm_nt`.
     """
 _MASKED = """`{stem}_gemm_nt` of experts with matrices of their own: `d[g] = a[g] @ w[g].T` for the first
     masked_m[g] rows.
@@ -109,7 +109,7 @@ _MASKED = """`{stem}_gemm_nt` of experts with matrices of their own: `d[g] = a[g
         compiled_dims, epilogue: as for `{stem}_gemm_nt`.
 
     Raises:
-        as `{stem}_gemm_nt`.
+        ValueError, TypeError, RuntimeError: as of `{stem}_gemm_nt`.
     """
 
 

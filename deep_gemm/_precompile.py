@@ -238,6 +238,9 @@ def precompile(
 
     Returns:
         a result for each kernel: see `jit.compile_many`.
+
+    Raises:
+        ValueError, TypeError: an argument cannot be right; nothing was compiled.
     """
     calls = Calls(
         product=product,

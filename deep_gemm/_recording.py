@@ -32,7 +32,7 @@ class Recording:
 
 
 def placeholder(*shape: int, dtype: torch.dtype) -> torch.Tensor:
-    """A tensor on the CPU for calls that are recorded, of any size: its memory is only reserved, and never touched."""
+    """A tensor of any shape and dtype on the CPU for recorded calls: its memory is only reserved, and never touched."""
     size = dtype.itemsize
     for extent in shape:
         size *= extent

@@ -1,7 +1,8 @@
 """The baselines: the same products through torch, which calls cuBLASLt on GPUs.
 
 `a` and `b` are BF16 (or FP32), or FP8 with one scale of 1 for each tensor. They are for comparing with, not for speed
-records of their own: where cuBLASLt wants another layout, the operand is copied first.
+records of their own: where cuBLASLt wants another layout, the operand is copied first. `d` is written; `c` is added,
+has `d`'s shape and dtype, and may be `d` itself. ValueError or TypeError is raised where an argument cannot be right.
 """
 
 from __future__ import annotations

@@ -4,7 +4,8 @@
 
 `None` and `Identity()` store the sum as it is, `Alpha` multiplies it, `SwiGLU` and `GeGLU` make one column of D of two
 of the product, `RowScale` multiplies each row of D, `BF16StochasticRounding` rounds it at random, `FP8CastWithClamp`
-quantises it, `Chain` joins them.
+quantises it, `Chain` joins them. ValueError or TypeError says what cannot be right: when a step is made, or by the
+product that does not take it.
 """
 
 from __future__ import annotations
@@ -181,7 +182,7 @@ class _RecordedGate(_Gated):
 
 
 class Chain(Epilogue):
-    """Several, in this order: `Chain(Alpha(0.5), SwiGLU(), RowScale(weights))`. Of each kind there is at most one."""
+    """Several steps in this order: `Chain(Alpha(0.5), SwiGLU(), RowScale(weights))`. Of each kind at most one."""
 
     def __init__(self, *steps: Epilogue) -> None:
         self.steps = steps

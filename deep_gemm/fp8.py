@@ -255,7 +255,7 @@ def fp8_gemm_nt_skip_head_mid(
     of each head the `mid` ones are not touched.
 
     Args:
-        a, b, recipe, compiled_dims, disable_ue8m0_cast, alpha, epilogue: as for `fp8_gemm_nt`.
+        a, b, recipe, compiled_dims, disable_ue8m0_cast: as for `fp8_gemm_nt`.
         d: bfloat16 or float32 `[M, heads * (left + mid + right)]`, columns contiguous, any row stride. Fastest where
             left and right are multiples of 64 (of 32 in float32) and mid of 8 (of 4).
 

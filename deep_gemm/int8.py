@@ -228,6 +228,9 @@ def int8_row_sums(b: torch.Tensor, scales: torch.Tensor | None = None, recipe: R
 
     Returns:
         int32 `[N]` or `[G, N]`, exact up to a K of 16777215; float32, times scales, where there are some.
+
+    Raises:
+        ValueError, TypeError: as of `int8_gemm_nt`.
     """
     sums = torch.empty(b.shape[:-1], dtype=torch.int32 if recipe is None else torch.float32, device=b.device)
     if b.numel() == 0:

@@ -156,7 +156,7 @@ def compile_many(
 def compile_recorded(
     recording: Recording, *, output: str = "cubin", workers: int | None = None, progress: bool = False
 ) -> list[CompileResult]:
-    """Compile what `record` noted into the disk cache: `compile_many`, whose arguments the others are."""
+    """Compile what `record` noted, a recording, into the disk cache. `compile_many` has the other arguments."""
     targets = dict.fromkeys(kernel.target for kernel in recording.kernels)
     return [
         result

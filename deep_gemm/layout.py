@@ -3,7 +3,8 @@
 A scale tensor is called *MN-major and aligned* when its rows (the M or N direction) are contiguous, each K column
 starts at a multiple of 16 bytes, and columns follow each other without a gap beyond that. The kernels load such
 tensors as they are. Memory is allocated here by torch; the work is done by a kernel on the tensor's device (for CPU
-tensors: on the simulator), on torch's current stream.
+tensors: on the simulator), on torch's current stream. ValueError or TypeError is raised where an argument cannot be
+right; nothing was launched then.
 """
 
 from __future__ import annotations
@@ -53,7 +54,7 @@ def get_tma_aligned_size(mn: int, element_size: int) -> int:
 
 @_layout
 def get_mn_major_tma_aligned_tensor(sf: torch.Tensor) -> torch.Tensor:
-    """FP32 scales `[mn, k]` or `[groups, mn, k]` in any strides -> the same values, MN-major, MN padded to 16 bytes.
+    """FP32 scales sf `[mn, k]` or `[groups, mn, k]` in any strides -> the same values, MN-major, MN padded to 16 bytes.
 
     Scales that already look so are returned as they are, and nothing is launched. The padding of a new tensor is zero.
     """
@@ -65,7 +66,7 @@ def get_mn_major_tma_aligned_tensor(sf: torch.Tensor) -> torch.Tensor:
 def get_mn_major_tma_aligned_packed_ue8m0_tensor(
     sf: torch.Tensor, psum_layout: torch.Tensor | None = None
 ) -> torch.Tensor:
-    """FP32 scales `[mn, k]` or `[groups, mn, k]` -> int32 `[..., mn, ceil(k / 4)]`, MN-major and aligned.
+    """FP32 scales sf `[mn, k]` or `[groups, mn, k]` -> int32 `[..., mn, ceil(k / 4)]`, MN-major and aligned.
 
     One word packs the UE8M0 exponents of four neighbours along K, the first in the low byte. The scales must be powers
     of two (or zero); a scale with a sign or a mantissa has no such exponent and becomes UE8M0's NaN (0xFF), so that

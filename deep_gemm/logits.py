@@ -85,7 +85,7 @@ def fp8_mqa_logits(
     *form: Any,
     **keywords: Any,
 ) -> torch.Tensor:
-    """`fp8_fp4_mqa_logits` under its older name: `q` is a tensor, and logits are FP32."""
+    """`fp8_fp4_mqa_logits` under its older name, with its arguments: `q` is a tensor, and logits are FP32."""
     columns, cleaned, _ = _logits.dense_form(form, keywords, torch.float32)
     return _logits.dense(q, kv, weights, cu_seq_len_k_start, cu_seq_len_k_end, columns, cleaned, torch.float32)
 
@@ -149,7 +149,7 @@ def fp8_paged_mqa_logits(
     clean_logits: bool = False,
     indices: torch.Tensor | None = None,
 ) -> torch.Tensor:
-    """`fp8_fp4_paged_mqa_logits` under its older name: `q` is a tensor, and logits are FP32."""
+    """`fp8_fp4_paged_mqa_logits` under its older name, with its arguments: `q` is a tensor, and logits are FP32."""
     return _logits.paged(
         q,
         kv_cache,
@@ -171,6 +171,14 @@ def get_mqa_logits_metadata(
 
     Int32, of the size that the public function's has, and zero: the kernels here deal the work by themselves, and equal
     calls give equal bits with it and without.
+
+    Args:
+        cu_seq_len_k_start, cu_seq_len_k_end: int32 `[rows]`, as of `fp8_fp4_mqa_logits`.
+        num_kv_tokens: how many keys there are.
+        num_heads: of the queries.
+
+    Raises:
+        ValueError: the shapes differ, or a number cannot be right.
     """
     rows = cu_seq_len_k_start.shape[0]
     if cu_seq_len_k_end.shape != cu_seq_len_k_start.shape or num_heads <= 0 or num_kv_tokens < 0:
@@ -189,7 +197,7 @@ def get_paged_mqa_logits_metadata(
 
     An entry is a request and a split of it; requests have as many keys as their last row sees. `context_lens` is int32
     `[requests, next_n]` or `[requests]`. `fp8_fp4_paged_mqa_logits` takes the result, for any `num_sms`, and does not
-    need it. `block_kv` and `indices` change nothing.
+    need it. `block_kv` and `indices` change nothing. Raises ValueError or TypeError where an argument cannot be right.
     """
     return _logits.paged_metadata(context_lens, num_sms)
 
@@ -219,6 +227,9 @@ def logits_kernels(
         block_kv: keys of a block, 32, 64 or 128; 0 for dense calls.
         weights, logits: 'fp32' or 'bf16'.
         target: what to compile for.
+
+    Raises:
+        ValueError: no kernel is of these kinds; the message says which are.
     """
     for name, value, known in (
         ("form", form, tuple(FORMS)),
@@ -237,7 +248,7 @@ def logits_kernels(
 def precompile(
     heads: int, d: int, *, rows: Sequence[int], newer_gpu: bool = False, **kinds: Any
 ) -> list[jit.CompileResult]:
-    """Compile the kernels of `logits_kernels`, whose arguments these are, into the disk cache, with or without a GPU.
+    """Compile the kernels of `logits_kernels`, with its arguments, into the disk cache, with or without a GPU.
 
     `newer_gpu` as in `deep_gemm.precompile`. Returns a result for each kernel: see `jit.compile_many`.
     """

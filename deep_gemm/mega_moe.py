@@ -249,7 +249,13 @@ def get_block_m_for_mega_moe(
     num_topk: int,
     mma_type: str = "fp8xfp8",
 ) -> int:
-    """Rows of a tile that hold what an expert is likely to get: 16, 32, 64 or 128. No layout here depends on it."""
+    """Rows of a tile that hold what an expert is likely to get: 16, 32, 64 or 128. No layout here depends on it.
+
+    Args:
+        num_ranks, num_experts, num_topk: GPUs, experts of all, and choices of a token.
+        num_tokens: of each rank. An expert is likely to get `num_tokens * num_ranks * num_topk / num_experts` rows.
+        num_max_tokens_per_rank, mma_type: make no difference.
+    """
     numbers = {"num_ranks": num_ranks, "num_experts": num_experts, "num_topk": num_topk}
     ranks, experts, choices = (integer(name, number, smallest=1) for name, number in numbers.items())
     integer("num_max_tokens_per_rank", num_max_tokens_per_rank, smallest=0)

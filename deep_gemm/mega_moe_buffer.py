@@ -23,9 +23,10 @@ _MOST_CHOICES, _MOST_INTERMEDIATE = 32, 4096  # as the public API has them
 class SM90SymmBuffer:
     """What tokens are handed over in: views of one piece of memory, zeroed at first.
 
-    Of `num_max_tokens_per_rank` tokens each: `x` float8_e4m3fn `[tokens, hidden]`, `x_sf` float32 `[tokens,
-    hidden / 128]`, `topk_idx` int64 and `topk_weights` float32 `[tokens, num_topk]` (-1, or any number that is no
-    expert's: none). Any number of layers of these sizes may share one, in the order of a stream.
+    Of `num_max_tokens_per_rank` tokens each: `x` float8_e4m3fn `[tokens, hidden]`, `x_sf` float32 `[tokens, hidden /
+    128]`, `topk_idx` int64 and `topk_weights` float32 `[tokens, num_topk]` (-1, or any number that is no expert's:
+    none). Any number of layers of these sizes may share one, in the order of a stream. The arguments are as for
+    `get_symm_buffer_for_sm90_mega_moe`.
     """
 
     def __init__(
@@ -114,6 +115,10 @@ def get_symm_buffer_for_sm90_mega_moe(
         hidden, intermediate_hidden: multiples of 128, the second at most 4096.
         use_fp8_dispatch, activation: True and 'swiglu'.
         device: by default the current GPU, or the CPU where there is none (calls are simulated then).
+
+    Raises:
+        ValueError, TypeError: an argument cannot be right.
+        NotImplementedError: the group has more than one rank, or the device is of SM100.
     """
     sizes = num_experts, num_max_tokens_per_rank, num_topk, hidden, intermediate_hidden
     return SM90SymmBuffer(group, *sizes, use_fp8_dispatch, activation, device=device)
@@ -137,9 +142,14 @@ def get_symm_buffer_for_mega_moe(
     On SM100 it is another installation's, where `DG_FALLBACK` names one, and raises NotImplementedError otherwise.
 
     Args:
+        group, num_experts, num_max_tokens_per_rank, num_topk, hidden, intermediate_hidden, activation: as there.
         num_shared_experts: 0.
+        use_fp8_dispatch: None or True.
         mma_type: 'fp8x' and anything: of the tokens, since weights come with each call.
         more: `device`.
+
+    Raises:
+        ValueError, TypeError, NotImplementedError: as there.
     """
     sizes = num_experts, num_max_tokens_per_rank, num_topk, hidden, intermediate_hidden
     is_sm100 = _arch_of(_device_of(more.get("device"))) == "sm100"

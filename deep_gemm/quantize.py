@@ -59,9 +59,9 @@ def fp8(
 
 
 def fp8_blocks(w: torch.Tensor, *, scales: str = "fp32", out: Out = None) -> Scaled:
-    """Weights `[.., N, K]` -> E4M3 and a scale for each 128 x 128, `[.., ceil(N / 128), ceil(K / 128)]`, contiguous.
+    """Weights w `[.., N, K]` -> E4M3 and a scale for each 128 x 128, `[.., ceil(N / 128), ceil(K / 128)]`, contiguous.
 
-    As `per_block_cast_to_fp8`. `scales`: 'fp32', or 'ue8m0', FP32 rounded up to powers of two.
+    As `per_block_cast_to_fp8`. `scales`: 'fp32', or 'ue8m0', FP32 rounded up to powers of two. `out`: see above.
     """
     q, s = quantized(w, plan_of(FP8_BLOCKS, BLOCK, scales), out)
     return q, s
@@ -97,6 +97,7 @@ def mxfp4(x: torch.Tensor, *, scales: str = "packed", out: Out = None, grouping:
 
     As `per_token_cast_to_fp4(x, True, 32)`: the scale is the largest magnitude over 6, rounded up; of two equally near
     numbers the code is the even one, and -0 is no result. `scales`: 'packed' or 'ue8m0', laid out as those of `fp8`.
+    `out, grouping`: see above.
     """
     q, s = quantized(x, plan_of(MXFP4, 32, scales), out, grouping)
     return q, s
@@ -113,7 +114,7 @@ def nvfp4(
 
     As `per_token_cast_to_nvfp4`. `global_scale` is the scale of all: a float32 tensor of one number, which the kernel
     reads, or a number. None: the largest magnitude of all of x over 2688, in another pass, of rows that do not exist
-    too.
+    too. `out, grouping`: see above.
     """
     whole = _global_scale(x, global_scale)
     q, s = quantized(x, plan_of(NVFP4, 16, "e4m3"), out, grouping, whole=whole)
@@ -188,7 +189,7 @@ def swiglu_int8(
     out: Out = None,
     grouping: Grouping = None,
 ) -> Results:
-    """`int8` of what `swiglu_fp8` quantises."""
+    """`int8` of what `swiglu_fp8` quantises: their arguments are those of the two."""
     gate = Gate("swiglu", layout, limit, alpha, up_shift)
     plan = plan_of(INT8, group, gate=gate, zeros=not symmetric, sums=sums)
     return quantized(gate_up, plan, out, grouping, row_scale)
@@ -205,6 +206,6 @@ def geglu_int8(
     out: Out = None,
     grouping: Grouping = None,
 ) -> Results:
-    """`int8` of what `geglu_fp8` quantises."""
+    """`int8` of what `geglu_fp8` quantises: their arguments are those of the two."""
     plan = plan_of(INT8, group, gate=Gate("geglu", layout), zeros=not symmetric, sums=sums)
     return quantized(gate_up, plan, out, grouping, row_scale)

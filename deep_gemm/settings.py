@@ -6,7 +6,8 @@ tells what holds for `device`, else for torch's current CUDA device, or for the 
 take effect with the next call, in all threads, and neither setting nor reading them starts CUDA. (Three exceptions:
 `get_num_sms` has to ask the GPU while no limit is set, `get_target` while none was chosen, and
 `get_theoretical_mk_alignment_for_contiguous_layout` which architecture it is.) The alignment of contiguous layouts says
-how tensors are laid out and is no device's: one value holds for the whole process.
+how tensors are laid out and is no device's: one value holds for the whole process. What cannot be set raises ValueError
+or TypeError.
 """
 
 from __future__ import annotations
@@ -88,7 +89,7 @@ def _get(name: str, device: DeviceLike) -> int:
 
 
 def set_num_sms(num_sms: int, device: DeviceLike = None) -> None:
-    """Use at most this many SMs, and leave the others to what runs beside: communication, another stream.
+    """Use at most `num_sms` SMs, and leave the others to what runs beside: communication, another stream.
 
     0 lifts the limit. More than a device has is no limit there.
     """
@@ -106,7 +107,7 @@ def get_num_sms(device: DeviceLike = None) -> int:
 
 
 def set_tc_util(percent: int, device: DeviceLike = None) -> None:
-    """Keep the tensor cores busy for at most this share of the time (1 to 100), to stay within a power limit.
+    """Keep the tensor cores busy for at most `percent` of the time (1 to 100), to stay within a power limit.
 
     Each share has its own kernels. 0 goes back to 100.
     """
@@ -167,7 +168,7 @@ def get_target(device: DeviceLike = None) -> str:
 
 
 def set_ignore_compile_dims(ignore: bool, device: DeviceLike = None) -> None:
-    """Compile no extents in, whatever a call's `compiled_dims` says: fewer kernels, each serving more shapes."""
+    """Whether to ignore `compiled_dims` of calls and compile no extents in: fewer kernels, each serving more shapes."""
     _set("ignore_compile_dims", flag("ignore", ignore), device)
 
 
@@ -180,8 +181,8 @@ def set_block_size_multiple_of(
 ) -> None:
     """Choose only tiles whose extents along M and along N are multiples of these.
 
-    One number serves for both; a pair, or two numbers, tell them apart. A call that no tile can serve then is refused.
-    1 lifts the restriction. `value` is SGLang's name of the first.
+    `block_m` alone serves for both; a pair, or `block_m` and `block_n`, tell them apart. A call that no tile can serve
+    then is refused. 1 lifts the restriction. `value` is SGLang's name of the first.
     """
     if value is not None:
         if block_m is not None:
@@ -280,9 +281,9 @@ _invariant_by_determinism = False  # and not by whom set_batch_invariant was cal
 def use_deterministic_algorithms(enabled: bool = True) -> None:
     """Promise equal bits of a row whatever else is in its batch, as DeepGEMM's clients mean it: `set_batch_invariant`.
 
-    Equal bits from run to run are there always. False takes back what True did, not what `set_batch_invariant` did. Who
-    calls this around each product (SGLang's batch-invariant mode does) pays for a look-up in each: say
-    `set_batch_invariant(True)` once, and it does not.
+    Equal bits from run to run are there always. False takes back what True did, not what
+    `set_batch_invariant` did. Who calls this around each product (SGLang's batch-invariant mode does) pays for a
+    look-up in each: say `set_batch_invariant(True)` once, and it does not.
     """
     global _invariant_by_determinism
     if flag("enabled", enabled):
@@ -294,7 +295,7 @@ def use_deterministic_algorithms(enabled: bool = True) -> None:
 
 
 def set_compile_mode(mode: int) -> None:
-    """With 1, calls compile and load their kernels and launch nothing: `d` stays as it is. With 0 they run (default).
+    """With mode 1, calls compile and load their kernels and launch nothing: `d` stays as it is. At first 0: they run.
 
     For warming up, where `precompile` does not fit: whoever calls the products with tensors of all sizes that will come
     finds each kernel compiled afterwards. Holds for the whole process. Calls with nothing to sum (K = 0) write `d` even

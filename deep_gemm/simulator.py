@@ -7,7 +7,8 @@
 
 The environment gives the first values, and is read once: DG_SIM_TARGET, DG_SIM_SCHEDULE, DG_SIM_SEED, DG_SIM_HAZARDS,
 DG_SIM_RULES, DG_SIM_THREADS, DG_SIM_NUM_SMS. docs/simulator.md says what is modelled, and how to debug a kernel with
-it.
+it. An option or argument that cannot be right raises ValueError or TypeError; text that does not compile, and a launch
+that a GPU would refuse, RuntimeError.
 """
 
 from __future__ import annotations
@@ -282,7 +283,7 @@ def run_devices(
 
 
 def compile_cuda(source: str, target: str = "sm_90a", name: str = "kernel.cu") -> str:
-    """PTX of CUDA C++, by NVRTC (the library's own compiler and cache); reports then name lines of the source, too.
+    """PTX of CUDA C++ for `target`, by NVRTC (the library's compiler and cache); reports then name lines of the source.
 
     Headers of a CUDA toolkit are not there; those of deep_gemm/include are (`#include <deep_gemm/ptx/mbarrier.cuh>`).
     """

@@ -22,10 +22,10 @@ def _flush_l2() -> None:
 
 
 def bench(fn: Callable[[], Any], num_warmups: int = 5, num_tests: int = 10, high_precision: bool = False) -> float:
-    """Mean seconds of a call of `fn`: of GPU time where there is a CUDA device, else of wall-clock time.
+    """Mean seconds of `num_tests` calls of `fn`: of GPU time where there is a CUDA device, else of wall-clock time.
 
-    The calls follow each other without a pause and find the L2 warm. `high_precision` puts a long kernel before them,
-    so that the GPU never waits for the host.
+    They come after `num_warmups` others, follow each other without a pause and find the L2 warm. `high_precision` puts
+    a long kernel before them, so that the GPU never waits for the host.
     """
     for _ in range(num_warmups):
         fn()
@@ -89,12 +89,13 @@ def bench_kineto(
 ) -> float | tuple[float, ...]:
     """Mean GPU seconds of the kernels that `fn` launches, per launch, one number for each of `kernel_names`.
 
-    A name is any part of a kernel's name; one that several kernels match is an error unless
-    `with_multiple_kernels`, which averages over all of them. A name that matches nothing adds nothing, 0, beside
-    others that match. Where none does, there is no time: infinity, which is never the fastest and makes a speed of
-    0, and nothing stops. `flush_l2` empties the L2 before each call, `barrier` is called before each (to line up
-    several processes), `trace_path` receives a Chrome trace. Where DG_USE_NVIDIA_TOOLS is set (a profiler or
-    sanitizer is attached, and kineto would get in its way) `fn` runs once and every time is 1.
+    `fn` is called `num_tests` times. A name is any part of a kernel's name; one that several kernels match is an error
+    unless `with_multiple_kernels`, which averages over all of them. A name that matches nothing adds nothing, 0, beside
+    others that match. Where none does, there is no time: infinity, which is never the fastest and makes a speed of 0,
+    and nothing stops. `flush_l2` empties the L2 before each call, `barrier` is called before each (to line up several
+    processes), `suppress_kineto_output` sends what is printed to nowhere, `trace_path` receives a Chrome trace. Where
+    DG_USE_NVIDIA_TOOLS is set (a profiler or sanitizer is attached, and kineto would get in its way) `fn` runs once and
+    every time is 1.
     """
     names = (kernel_names,) if isinstance(kernel_names, str) else tuple(kernel_names)
     if not torch.cuda.is_available():

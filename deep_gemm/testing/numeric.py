@@ -28,7 +28,7 @@ def count_bytes(*tensors: Any) -> int:
 
 
 def assert_bitwise_equal(x: torch.Tensor, y: torch.Tensor, message: str = "") -> None:
-    """Raise AssertionError, beginning with `message`, unless shapes, dtypes and all bits are equal (NaN's too)."""
+    """Raise AssertionError, beginning with `message`, unless shapes, dtypes and all bits of x and y are equal."""
     what = f"{message}: " if message else ""
     if (x.shape, x.dtype) != (y.shape, y.dtype):
         raise AssertionError(f"{what}{x.dtype} {[*x.shape]} is compared with {y.dtype} {[*y.shape]}")

@@ -1,9 +1,10 @@
 """Integer helpers and casts to scaled FP8, FP4 and INT8.
 
-A cast takes a BF16, FP16 or FP32 tensor and returns `(t, sf)`: `t` in `torch.float8_e4m3fn`, `sf` in FP32, so that
+A cast takes a BF16, FP16 or FP32 tensor x and returns `(t, sf)`: `t` in `torch.float8_e4m3fn`, `sf` in FP32, so that
 `t * sf` is close to the input. The scale of a group of values is its largest magnitude over 448 (the largest E4M3
 value), where magnitudes below 1e-4 count as 1e-4 (so zeros give zeros, never 0/0). With `use_ue8m0` scales are rounded
-up to powers of two, as UE8M0, the scale format of Blackwell, can hold. All work on any device.
+up to powers of two, as UE8M0, the scale format of Blackwell, can hold. All work on any device, and raise ValueError or
+TypeError where an argument cannot be right.
 
 On a GPU the kernels of `deep_gemm.quantize` make the same bits in one pass, where they have the group; elsewhere torch
 does, and that is what tests compare with.
@@ -44,7 +45,7 @@ def align(x: int, y: int) -> int:
 
 
 def ceil_to_ue8m0(x: torch.Tensor) -> torch.Tensor:
-    """Magnitudes rounded up to powers of two that UE8M0 can hold, exactly (on the bits, not through a logarithm).
+    """Magnitudes of x rounded up to powers of two that UE8M0 can hold, exactly (on the bits, not through a logarithm).
 
     The result lies in [2^-126, 2^127]: zero and FP32's denormal numbers become 2^-126.
     """
@@ -55,7 +56,7 @@ def ceil_to_ue8m0(x: torch.Tensor) -> torch.Tensor:
 
 
 def pack_ue8m0_to_int(x: torch.Tensor) -> torch.Tensor:
-    """FP32 powers of two `[..., 4 * n]` -> int32 `[..., n]`: four exponents a word, the first in the low byte."""
+    """x, FP32 powers of two `[..., 4 * n]` -> int32 `[..., n]`: four exponents a word, the first in the low byte."""
     if x.dtype != torch.float32:
         raise TypeError(f"x must be torch.float32, got {x.dtype}")
     if x.dim() == 0 or x.shape[-1] % _SCALES_PER_WORD != 0:
@@ -67,7 +68,7 @@ def pack_ue8m0_to_int(x: torch.Tensor) -> torch.Tensor:
 
 
 def unpack_ue8m0_from_int(packed_sf: torch.Tensor) -> torch.Tensor:
-    """int32 `[..., n]` -> FP32 `[..., 4 * n]`: the scales whose exponents `pack_ue8m0_to_int` packed.
+    """packed_sf, int32 `[..., n]` -> FP32 `[..., 4 * n]`: the scales whose exponents `pack_ue8m0_to_int` packed.
 
     An exponent of 0 gives 0, and one of 255, which is UE8M0's NaN, gives NaN.
     """
@@ -236,7 +237,7 @@ def per_token_cast_to_nvfp4(
 def cast_back_from_fp4(
     packed: torch.Tensor, sf: torch.Tensor, gran_k: int = 128, use_packed_ue8m0: bool = False
 ) -> torch.Tensor:
-    """What `per_token_cast_to_fp4` returned (with the same `gran_k` and `use_packed_ue8m0`) -> FP32 `[m, n]`."""
+    """FP32 `[m, n]` of what `per_token_cast_to_fp4` returned, `packed` and `sf`, with its other arguments."""
     _require_packed_fp4(packed, "packed")
     scales = _scales_of_columns(sf, packed.shape[0], packed.shape[1] * 2, gran_k, use_packed_ue8m0)
     codes = _unpack_codes(packed)
@@ -247,7 +248,7 @@ def cast_back_from_fp4(
 def cast_back_from_fp8(
     x: torch.Tensor, sf: torch.Tensor, gran_k: int = 128, use_packed_ue8m0: bool = False
 ) -> torch.Tensor:
-    """What `per_token_cast_to_fp8` returned (with the same `gran_k` and `use_packed_ue8m0`) -> FP32 `[m, n]`."""
+    """FP32 `[m, n]` of what `per_token_cast_to_fp8` returned, `x` and `sf`, with its other arguments."""
     if x.dtype != torch.float8_e4m3fn or x.dim() != 2:
         raise TypeError(f"x must be float8_e4m3fn [m, n], got {x.dtype} {[*x.shape]}")
     return x.float() * _scales_of_columns(sf, x.shape[0], x.shape[1], gran_k, use_packed_ue8m0)
@@ -311,7 +312,7 @@ def per_token_cast_to_int8(x: torch.Tensor, symmetric: bool = True) -> tuple[tor
 
 
 def per_channel_cast_to_int8(w: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-    """Weights `[..., n, k]` -> INT8 `[..., n, k]` and one FP32 scale per output channel, `[..., n]`: symmetric rows."""
+    """w `[..., n, k]` -> INT8 `[..., n, k]` and one FP32 scale per output channel, `[..., n]`: symmetric rows."""
     q, sf = per_token_cast_to_int8(w)
     return q, sf
 

@@ -1,8 +1,8 @@
 """Weights of 4 bits: quantising them, and packing them two to a byte.
 
 All steps are in FP32, each of them rounded once; `round` is to the nearest integer, halves to the even one. Weights
-must be finite. A scale is that of a group along K, and magnitudes below 1e-4 count as 1e-4 in it, so that groups of
-zeros give zeros.
+must be finite, or a ValueError is raised, as where another argument cannot be right. A scale is that of a group along
+K, and magnitudes below 1e-4 count as 1e-4 in it, so that groups of zeros give zeros.
 """
 
 from __future__ import annotations
@@ -20,8 +20,8 @@ _MXFP4_GROUP = 32
 def quantize_to_int4(w: torch.Tensor, group_size: int | None, symmetric: bool = True) -> tuple[torch.Tensor, ...]:
     """Weights `[..., N, K]` -> int8 values of that shape and FP32 scales `[..., N, K / group_size]`.
 
-    Symmetric, for 'int4' of `pack_weights`: `scale = max(|w|) / 7` and `q = round(w / scale)`, within -7..7: never -8,
-    which kernels for FP8 activations convert more slowly. `scale * q` is close to w.
+    With `symmetric`, for 'int4' of `pack_weights`: `scale = max(|w|) / 7` and `q = round(w / scale)`, within -7..7:
+    never -8, which kernels for FP8 activations convert more slowly. `scale * q` is close to w.
 
     Else, for 'uint4', with a third tensor, int32 zeros shaped as the scales: the range of a group, which always has 0
     in it, is spread over 0..15. `low = min(w, 0)`, `high = max(w, 0)`, `scale = (high - low) / 15`,
@@ -57,7 +57,7 @@ def quantize_to_mxfp4(w: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
 
 
 def pack_int4(values: torch.Tensor) -> torch.Tensor:
-    """int8 `[..., K]` of -8..7, K even -> int8 `[..., K / 2]`: two in a byte, the first one in the low nibble."""
+    """values, int8 `[..., K]` of -8..7, K even -> int8 `[..., K / 2]`: two a byte, the first one in the low nibble."""
     if values.dtype != torch.int8:
         raise TypeError(f"values must be torch.int8, got {values.dtype}")
     if values.dim() == 0 or values.shape[-1] % 2 != 0:
@@ -70,7 +70,7 @@ def pack_int4(values: torch.Tensor) -> torch.Tensor:
 
 
 def unpack_int4(packed: torch.Tensor) -> torch.Tensor:
-    """The inverse of `pack_int4`: int8 (or uint8) `[..., K / 2]` -> int8 `[..., K]` of -8..7."""
+    """The inverse of `pack_int4`: packed, int8 (or uint8) `[..., K / 2]` -> int8 `[..., K]` of -8..7."""
     if packed.dtype not in (torch.int8, torch.uint8):
         raise TypeError(f"packed must be torch.int8 or torch.uint8, got {packed.dtype}")
     if packed.dim() == 0:
