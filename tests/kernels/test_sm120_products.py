@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
+from itertools import product
 
 import pytest
 import torch
@@ -127,10 +128,10 @@ def test_bytes_enter_the_instruction(kind) -> None:
 
 
 def operand(
-    element: str, scaling: Scaling, rows: int, seed: int
+    element: str, scaling: Scaling, rows: int, seed: int, k: int = K
 ) -> tuple[Quantised, tuple[torch.Tensor, torch.Tensor]]:
     """And as a call takes it, scales in words."""
-    found = quantised(element, scaling, rows, K, torch.Generator().manual_seed(seed))
+    found = quantised(element, scaling, rows, k, torch.Generator().manual_seed(seed))
     form = Form("e4m3 words" if scaling.element == "e4m3" else "words", "mn_major")
     assert found.scales is not None
     data = packed(found.data) if element == "e2m1r" else found.data
@@ -149,19 +150,56 @@ def tiles() -> list:
     return sets
 
 
-@pytest.mark.sampled(6)
-@pytest.mark.parametrize(("device", "tile", "kind"), tiles(), indirect=["device"])
-def test_every_tile_is_right(device, tile: Candidate, kind: Kind) -> None:
-    (a, given_a), (b, given_b) = operand(kind.a, kind.scaling_a, M, 1), operand(kind.b, kind.scaling_b, N, 2)
-    d = GuardedOutput((M, N), torch.float32, device)
+def check(device: torch.device, kind: Kind, m: int, n: int, k: int) -> None:
+    """A product, compared with FP64."""
+    (a, given_a), (b, given_b) = operand(kind.a, kind.scaling_a, m, 1, k), operand(kind.b, kind.scaling_b, n, 2, k)
+    d = GuardedOutput((m, n), torch.float32, device)
     told = {"recipe_a": (1, kind.scaling_a.k), "recipe_b": (1, kind.scaling_b.k)}
     if "fp4" in kind.fields:
         told = {"recipe": (1, 1, kind.scaling_a.k)}
     name = "fp4" if "fp4" in kind.fields else "fp8_fp4" if "e2m1r" in (kind.a, kind.b) else "fp8"
-    with simulator.options(num_sms=3), forced(device, M, N, K, tile):
-        getattr(deep_gemm, f"{name}_gemm_nt")(given_a, given_b, d.tensor, **told)
+    getattr(deep_gemm, f"{name}_gemm_nt")(given_a, given_b, d.tensor, **told)
     d.check()
     assert (d.tensor - a.exact @ b.exact.T).abs().le(1e-6 * (a.exact.abs() @ b.exact.abs().T)).all()
+
+
+@pytest.mark.sampled(6)
+@pytest.mark.parametrize(("device", "tile", "kind"), tiles(), indirect=["device"])
+def test_every_tile_is_right(device, tile: Candidate, kind: Kind) -> None:
+    with simulator.options(num_sms=3), forced(device, M, N, K, tile):
+        check(device, kind, M, N, K)
+
+
+@pytest.mark.sampled(4)
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("m", [1, 2, 7, 13, 16])
+@pytest.mark.parametrize("device", on_simulator(*SCHEDULES, arch="sm120"), indirect=True)
+def test_few_tokens(device, m, kind) -> None:
+    """By the tile that they get: K ends inside a stage, of warps that divide it some have none of the last."""
+    with simulator.options(num_sms=170):
+        check(device, KINDS[kind], m, 139, 1360)
+
+
+def pick(kind: str, sms: int, m: int, n: int, k: int, **more: int) -> Candidate:
+    fields = {"m": m, "n": n, "k": k, "num_sms": sms, **KINDS[kind].fields, **more}
+    return parse(explain("dense", fields, "sm_121a" if sms == 48 else "sm_120a"))[0]
+
+
+@pytest.mark.parametrize("sms", [48, 170, 188])
+def test_few_tokens_have_all_sms_read_weights(sms) -> None:
+    """Or 128 of them, with 16 weights and more under way each."""
+    problems = product(("fp8-32", "fp8-mxfp4", "mxfp4", "nvfp4"), (1, 16), (2048, 4096, 7168), (2048, 16384))
+    ctas = [pick(kind, sms, m, n, k).ctas for kind, m, n, k in problems]
+    assert min(ctas) >= min(sms, 128)
+    assert sum(count >= sms for count in ctas) >= 0.8 * len(ctas)
+
+
+@pytest.mark.parametrize("kind", ["fp8-32", "nvfp4"])
+def test_few_tokens_whose_k_nothing_may_divide(kind) -> None:
+    for m, n in product((1, 16), (2048, 4096, 7168)):
+        tile = pick(kind, 170, m, n, 7168, batch_invariant=1)
+        assert tile.k_warpgroups == 1
+        assert tile.ctas >= min(170, n // 16), (m, n, tile)
 
 
 @pytest.mark.parametrize("exponents", [True, False])

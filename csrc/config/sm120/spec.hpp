@@ -1,12 +1,17 @@
-// SM120 as selection sees it (ArchSpec, csrc/config/tilings.hpp): SM80's tiles, with costs of its own.
+// SM120 as selection sees it (ArchSpec, csrc/config/tilings.hpp): SM80, with tiles of its own, and with its cost model
+// by other figures.
 #pragma once
 
 #include "../sm80/spec.hpp"
 #include "cost_constants.hpp"
+#include "tiles.hpp"
 
 namespace deep_gemm::sm120 {
 
 struct Spec : sm80::Spec {
+    static std::vector<Tiling> tilings(const Problem& p) { return sm120::tilings(p); }
+    static bool has_tiling(const Problem& p, const Tiling& tiling) { return sm120::has_tiling(p, tiling); }
+    static GemmConfig configure(const Problem& p, const Tiling& tiling) { return sm120::configure(p, tiling); }
     static sm80::CostConstants cost_constants(const Problem& p) { return sm120::cost_constants(p.target); }
     using sm80::Spec::cost_us;
     static double cost_us(const Problem& p, const Candidate& candidate) {

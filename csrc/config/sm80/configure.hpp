@@ -17,9 +17,9 @@ constexpr Element multiplied_as(const Problem& p) {
 }
 
 /// A config without stages.
-inline GemmConfig configure(const Problem& given, const Tiling& tiling) {
+inline GemmConfig configure(const Problem& given, const Tiling& tiling, const WarpGrid& undivided) {
     const Problem p = converted(given, tiling.preconvert);
-    const WarpGrid grid = divided(p, *find_grid(tiling));
+    const WarpGrid grid = divided(p, undivided);
     Operand a = p.a;
     if (multiplies_s4(p)) a.element = Element::s4i;
     GemmConfig c{task_of(p),

@@ -14,7 +14,9 @@ namespace deep_gemm::sm80 {
 struct Spec {
     static std::vector<Tiling> tilings(const Problem& p) { return sm80::tilings(p); }
     static bool has_tiling(const Problem& p, const Tiling& tiling) { return sm80::has_tiling(p, tiling); }
-    static GemmConfig configure(const Problem& p, const Tiling& tiling) { return sm80::configure(p, tiling); }
+    static GemmConfig configure(const Problem& p, const Tiling& tiling) {
+        return sm80::configure(p, tiling, *find_grid(tiling));
+    }
     static std::string_view rejection(const Problem& p, const GemmConfig& c, int64_t) {
         return sm80::rejection(seen_by(p, c), c);
     }

@@ -92,14 +92,17 @@ constexpr WarpGrid divided(const Problem& p, WarpGrid grid) {
 /// Whether a run of columns of D that share a scale is of so many rows of weights.
 constexpr bool has_long_runs(const Problem& p) { return p.gate.any() && p.output_scaling.k > kPackedRowsPadded / 2; }
 
-inline const WarpGrid* find_grid(const Tiling& tiling) {
-    const auto is_it = [&](const WarpGrid& grid) {
+template <size_t kCount>
+constexpr const WarpGrid* find_among(const WarpGrid (&grids)[kCount], const Tiling& tiling) {
+    const auto* const found = std::ranges::find_if(grids, [&](const WarpGrid& grid) {
         return grid.rows == tiling.tile_rows && grid.cols == tiling.tile_cols && grid.k_warps == tiling.k_warpgroups;
-    };
-    const auto* const found = std::ranges::find_if(kGrids, is_it);
-    if (found != std::end(kGrids)) return found;
-    const auto* const of_gates = std::ranges::find_if(kGateGrids, is_it);
-    return of_gates == std::end(kGateGrids) ? nullptr : of_gates;
+    });
+    return found == std::end(grids) ? nullptr : found;
+}
+
+constexpr const WarpGrid* find_grid(const Tiling& tiling) {
+    const WarpGrid* const found = find_among(kGrids, tiling);
+    return found != nullptr ? found : find_among(kGateGrids, tiling);
 }
 
 inline std::vector<Tiling> tilings(const Problem& p) {

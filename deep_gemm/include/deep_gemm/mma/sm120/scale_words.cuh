@@ -16,7 +16,8 @@ struct ScaleLanes {
 
     /// Loads that bring the scales of so many products side by side.
     static constexpr int32_t loads(int32_t products) { return ceil_div(products, kThreads); }
-    /// Where the lane's row lies; beyond fewer products than a load has it is another lane's again.
+    /// Where the lane's row lies, of a load that has so many products left; beyond fewer than a load has it is another
+    /// lane's again.
     static DG_DEVICE int32_t row(int32_t products) {
         const int32_t lane = threadIdx.x % 32, in_quad = lane % 4;
         const int32_t product = (kRows ? in_quad / 2 : in_quad) % min(products, kThreads);
@@ -56,7 +57,9 @@ public:
             const int32_t word = step * kStepK / kWordK;
 #pragma unroll
             for (int32_t i = 0; i < Lanes::loads(kProducts); ++i) {
-                words_[i] = ptx::load_shared_int(at_ + (word * kExtent + i * Lanes::kThreads * Lanes::kExtent) * 4);
+                const int32_t before = i * Lanes::kThreads,
+                              row = before * Lanes::kExtent + Lanes::row(kProducts - before) - Lanes::row(kProducts);
+                words_[i] = ptx::load_shared_int(at_ + (word * kExtent + row) * 4);
                 if constexpr (kShared)
                     words_[i] = c.sm80.k_warps > 1 && k_left <= 0
                                     ? 0
