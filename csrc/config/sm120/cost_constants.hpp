@@ -6,7 +6,7 @@
 
 namespace deep_gemm::sm120 {
 
-/// What memory brings an SM. So much more must be under way, by Little's law.
+/// What memory brings an SM: by Little's law what must be under way goes by it.
 constexpr double bytes_per_us(const sm80::CostConstants& constants) {
     return constants.memory_bytes_per_cycle * constants.clock_mhz;
 }
