@@ -1,5 +1,5 @@
-// SM120: tiles beside SM80's, for products whose scales enter the instruction: sums are one set, and stages of 99 KB are
-// few.
+// SM120: tiles beside SM80's, for products whose scales enter the instruction: sums are one set, and stages of 99 KB
+// are few.
 #pragma once
 
 #include "../sm80/configure.hpp"
