@@ -1,21 +1,25 @@
-"""Compiles what selection picks for problems at random (tests/support/drawn_problems.py), without a GPU, and writes
-down whether any kernel spills, or the compiler warns of one.
+"""Compiles what selection picks for problems at random (tests/support/drawn_problems.py; of four one with packed
+weights, tests/support/every_problem.py), without a GPU, and writes down whether any kernel spills, or the compiler warns
+of one. Equal kernels are compiled once.
 
-    python benchmarks/compile_drawn.py --out benchmarks/results  # 2,000 problems of SM100: sm100_compiled.json
-    python benchmarks/compile_drawn.py --count 100 --seed 7      # others, and nothing is written
+    python benchmarks/compile_drawn.py --target sm_100a --out benchmarks/results  # 2,000 problems: sm100_compiled.json
+    python benchmarks/compile_drawn.py --target sm_120a --count 100 --seed 7      # others, and nothing is written
 """
 
 from __future__ import annotations
 
 import argparse
 import os
+import random
 import statistics
 from collections import Counter
 from pathlib import Path
 
 import paths  # noqa: F401
 from compiled import Compiled, compile_all
+from devices import arch_of
 from drawn_problems import Problem, drawn_problems
+from every_problem import packed_problems
 from field_calls import kernel_of
 from machine import describe, write_result
 
@@ -24,6 +28,17 @@ from deep_gemm._targets import GPUS
 
 AT_ONCE = 50  # kernels of one process
 MAX_SHOWN = 20
+
+
+def problems_of(target: str, count: int, seed: int) -> list[Problem]:
+    """Of four one with packed weights, if they are multiplied there."""
+    arch, num_sms = arch_of(target), GPUS[target].sms
+    has_int8 = target not in ("sm_100f", "sm_103a")
+    packed = [
+        (kind, {"num_sms": num_sms, **fields}) for kind, fields in packed_problems() if has_int8 or "s8" not in fields
+    ]
+    chosen = random.Random(seed).sample(packed, min(count // 4, len(packed)))
+    return [*drawn_problems(arch, count - len(chosen), seed, num_sms, target), *chosen]
 
 
 def kernels(problems: list[Problem], target: str) -> dict[str, Problem]:
@@ -61,15 +76,13 @@ def summary(found: dict[str, Problem], results: list[Compiled]) -> dict:
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--target", choices=[target for target in GPUS if "sm_10" in target], default="sm_100a")
+    parser.add_argument("--target", choices=[target for target in GPUS if arch_of(target) != "sm90"], default="sm_100a")
     parser.add_argument("--count", type=int, default=2000, help="problems")
     parser.add_argument("--seed", type=int, default=1)
-    parser.add_argument("--out", type=Path, help="folder for sm100_compiled.json")
+    parser.add_argument("--out", type=Path, help="folder for ARCHITECTURE_compiled.json")
     arguments = parser.parse_args()
 
-    problems = list(
-        drawn_problems("sm100", arguments.count, arguments.seed, GPUS[arguments.target].sms, arguments.target)
-    )
+    problems = problems_of(arguments.target, arguments.count, arguments.seed)
     found = kernels(problems, arguments.target)
     machine = describe()  # before: the commit may be another one when all is compiled
     result = summary(found, compile_in_parts(list(found), arguments.target))
@@ -84,7 +97,7 @@ def main() -> int:
     for name, value in document.items():
         print(f"{name}: {value}")
     if arguments.out:
-        write_result(arguments.out / "sm100_compiled.json", document)
+        write_result(arguments.out / f"{arch_of(arguments.target)}_compiled.json", document)
     return 1 if result["not_clean"] else 0
 
 

@@ -37,12 +37,17 @@ int32_t rows_of_product(int32_t padded_heads, int32_t wanted, int32_t max_column
 }
 
 /// Query rows that shared memory holds beside the rest: no more than keep the tensor cores busy while 32 keys are read.
-LogitsPlan plan_sm80(LogitsConfig c, int32_t wanted, int32_t target) {
+/// sm_120a multiplies codes with exponents as they are.
+LogitsPlan plan_sm80(LogitsConfig c, int32_t wanted, const TargetRow& target) {
     constexpr int32_t kMaxSmemBytes = 99 * kKiB, kEnoughColumns = 256;
-    c.multiplied = c.exponents ? Element::bf16 : sm80::multiplies_e4m3(target) ? Element::e4m3 : Element::fp16;
+    const bool scales_blocks = target.arch == Arch::sm120 && c.exponents;
+    c.multiplied = scales_blocks                                ? c.element
+                   : c.exponents                                ? Element::bf16
+                   : sm80::multiplies_e4m3(target.facts.number) ? Element::e4m3
+                                                                : Element::fp16;
     c.rows = std::min(rows_of_product(c.padded_heads, wanted, kEnoughColumns), wanted);
     while (sm80::plan_logits_smem(c).bytes > kMaxSmemBytes) --c.rows;
-    return {.arch = Arch::sm80,
+    return {.arch = scales_blocks ? Arch::sm120 : Arch::sm80,
             .config = c,
             .threads = sm80::kLogitsThreads,
             .smem_bytes = static_cast<uint32_t>(sm80::plan_logits_smem(c).bytes)};
@@ -122,7 +127,7 @@ LogitsPlan plan_logits(const LogitsCall& call, const TargetRow& target) {
     if (target.arch == Arch::sm90 && copied)
         return call.exponents ? plan_sm90_converted(config, wanted) : plan_sm90(config, wanted);
     if (target.arch == Arch::sm100 && copied) return plan_sm100(config, wanted);
-    return plan_sm80(config, wanted, target.facts.number);
+    return plan_sm80(config, wanted, target);
 }
 
 void force_logits_plan(int64_t products, int64_t math_groups) {

@@ -1,4 +1,4 @@
-"""mma.sync of a kind, as sm_120a has it: elements of 4, 6 and 8 bits, and scales for blocks of K; ldmatrix of such.
+"""mma.sync of a kind, as sm_120a has it: elements of 4, 6 and 8 bits, and scales for blocks of K.
 
 The products of Triton in test_triton.py are kernels that nobody wrote for this simulator.
 """
@@ -130,39 +130,6 @@ def test_product(kind: str, scales: int, scale_type: str, a: str, b: str, d: str
         holds = wanted.abs() < (65000 if d == "f16" else torch.inf)
         assert holds.any()
         assert ((found - wanted).abs() <= (2**-11 if d == "f16" else 1e-6) * bound)[holds].all()
-
-
-@pytest.mark.parametrize("bits", [4, 6])
-def test_ldmatrix_spreads_packed_elements(bits: int) -> None:
-    torch.manual_seed(bits)
-    codes = torch.randint(0, 2**bits, (16, 16))
-    weights = 1 << torch.arange(bits)
-    stream = (codes.unsqueeze(-1) // weights % 2).view(16, -1)  # bits of a row, the lowest first
-    rows = (stream.view(16, -1, 8) * (1 << torch.arange(8))).sum(-1).to(torch.uint8)
-    given = torch.randint(0, 256, (16, 16), dtype=torch.uint8)  # behind them: anything
-    given[:, : rows.shape[1]] = rows
-    body = f"""
-    .shared .align 16 .b8 rows[256];
-    mov.u32 %r9, rows;
-    and.b32 %r0, %t, 15;
-    shl.b32 %r1, %r0, 4;
-    add.u32 %r2, %r9, %r1;
-    mul.wide.u32 %offset, %r0, 16;
-    add.s64 %in, %in, %offset;
-    ld.global.v4.u32 {{%r3, %r4, %r5, %r6}}, [%in];
-    setp.lt.u32 %p1, %t, 16;
-    @%p1 st.shared.v4.u32 [%r2], {{%r3, %r4, %r5, %r6}};
-    bar.warp.sync -1;
-    ldmatrix.sync.aligned.m8n16.x2.shared.b8x16.{"b4x16_p64" if bits == 4 else "b6x16_p32"} {{%r7, %r8}}, [%r2];
-    mul.wide.u32 %offset, %t, 8;
-    add.s64 %out, %out, %offset;
-    st.global.v2.u32 [%out], {{%r7, %r8}};"""
-    out = torch.zeros(32, 2, dtype=torch.int32)
-    run_kernel(kernel(body, target=TARGET), out, given.view(torch.int32))
-    lanes = out.view(torch.uint8).view(32, 2, 4)
-    for lane in range(32):
-        for i in range(2):
-            assert lanes[lane, i].tolist() == codes[8 * i + lane // 4, 4 * (lane % 4) :][:4].tolist()
 
 
 @pytest.mark.parametrize(

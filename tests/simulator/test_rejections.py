@@ -31,8 +31,6 @@ REFUSED = [
     ("mma.sync.aligned.m8n8k4.row.col.f64.f64.f64.f64 {%g1,%g2}, {%g3}, {%g4}, {%g1,%g2};", "mma.sync of FP64 is not modelled"),
     ("mma.sync.aligned.m16n8k256.row.col.s32.b1.b1.s32.and.popc {%r1,%r2,%r3,%r4}, {%r5,%r6,%r7,%r8}, {%r1,%r2}, {%r1,%r2,%r3,%r4};", "mma.sync of single bits is not modelled"),
     ("wmma.load.a.sync.aligned.row.m16n16k16.global.f16 {%r1,%r2,%r3,%r4,%r5,%r6,%r7,%r8}, [%d1], 16;", "wmma is not modelled"),
-    ("ldmatrix.sync.aligned.m16n16.x1.trans.shared.b8 {%r1, %r2}, [%r3];", "matrices of 8-bit and smaller elements"),
-    ("stmatrix.sync.aligned.m16n8.x1.trans.shared.b8 [%r1], {%r2};", "matrices of 8-bit and smaller elements"),
     ("cp.async.bulk.tensor.4d.shared::cta.global.im2col.mbarrier::complete_tx::bytes [%r1], [%d1, {%r2, %r3, %r4, %r5}], [%r6], {%h1, %h2};", "im2col tensor copies are not modelled"),
     ("cp.async.bulk.global.shared::cta.bulk_group.cp_mask [%d1], [%r1], %r2, %h1;", "byte masks of bulk copies"),
     ("st.bulk.weak.shared::cta [%r1], %d1, 0;", "st.bulk is not modelled"),

@@ -19,7 +19,6 @@ constexpr const char* kSparse =
 constexpr const char* kCollector =
     "reuse of a collector buffer is not modelled: operands are read from memory each time, so that a wrong reuse would "
     "not be seen";
-constexpr const char* kBytes = "matrices of 8-bit and smaller elements are not modelled: 8x8 of 16 bits are";
 
 constexpr Rejection kRejections[] = {
     {"tcgen05", "shift", "", "tcgen05.shift is not modelled: rows of tensor memory cannot be moved"},
@@ -39,8 +38,6 @@ constexpr Rejection kRejections[] = {
     {"mma", "", "f64", "mma.sync of FP64 is not modelled: FP16, BF16, TF32, FP8 and integers are"},
     {"mma", "", "b1", "mma.sync of single bits is not modelled: integers of 4 and 8 bits are"},
     {"wmma", "", "", "wmma is not modelled: mma.sync, ldmatrix and stmatrix are"},
-    {"ldmatrix", "", "m16n16", kBytes},
-    {"stmatrix", "", "m16n8", kBytes},
     {"cp", "tensor", "im2col", "im2col tensor copies are not modelled: tiled ones are"},
     {"cp", "", "cp_mask", "byte masks of bulk copies are not modelled: whole copies are"},
     {"st", "bulk", "", "st.bulk is not modelled: plain stores are"},

@@ -38,6 +38,7 @@ constexpr const char* kBf16Sums = "sums and products of BF16 except fma";
 constexpr const char* kVectors = "atomics on vectors";
 constexpr const char* kMixed = "FP32 sums of 16-bit operands";
 constexpr const char* kKinds = "mma.sync of a kind, with elements of 4 and 6 bits and block scales";
+constexpr const char* kByteMatrices = "matrices of 8-bit elements";
 constexpr const char* kFourRows = "copies of four rows";
 
 constexpr Feature kFeatures[] = {
@@ -66,6 +67,8 @@ constexpr Feature kFeatures[] = {
     {"", {"cluster"}, 90, kNewest, false, kClusters},
     {"mma", {"e4m3"}, 89, kNewest, false, kFp8},
     {"ldmatrix", {"m8n16"}, 100, kNewest, true, "ldmatrix of 4- and 6-bit elements"},
+    {"ldmatrix", {"m16n16"}, 100, kNewest, true, kByteMatrices},
+    {"stmatrix", {"m16n8"}, 100, kNewest, true, kByteMatrices},
     {"mma", {"kind::f8f6f4"}, 120, kNewest, true, kKinds},
     {"mma", {"block_scale"}, 120, kNewest, true, kKinds},
     {"mma", {"e5m2"}, 89, kNewest, false, kFp8},

@@ -16,13 +16,14 @@ constexpr int32_t query_head_bytes(const LogitsConfig& c) {
 }
 
 struct LogitsSmemPlan {
-    int32_t queries = 0, weights = 0, ranges = 0, share = 0, bytes = 0;
+    int32_t queries = 0, weights = 0, exponents = 0, ranges = 0, share = 0, bytes = 0;
 };
 
 constexpr LogitsSmemPlan plan_logits_smem(const LogitsConfig& c) {
     LogitsSmemPlan plan;
     plan.weights = c.columns() * query_head_bytes(c);
-    plan.ranges = plan.weights + c.columns() * 4;
+    plan.exponents = plan.weights + c.columns() * 4;
+    plan.ranges = plan.exponents + (c.exponents_in_instruction() ? c.columns() * 4 : 0);
     plan.share = plan.ranges + align_up(c.rows * static_cast<int32_t>(sizeof(KeyRange)), 16);
     plan.bytes = plan.share + align_up(static_cast<int32_t>(sizeof(ShareSmem)), 16);
     return plan;

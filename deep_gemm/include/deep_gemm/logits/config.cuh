@@ -36,6 +36,8 @@ struct LogitsConfig {
     constexpr int32_t row_groups() const { return shares_keys ? math_groups : 1; }
     constexpr int32_t cta_rows() const { return group_rows() * row_groups(); }  // that read the same keys
     constexpr int32_t key_bytes() const { return bytes_of(element, d); }
+    /// Codes are multiplied as they are, and the instruction scales them.
+    constexpr bool exponents_in_instruction() const { return exponents && multiplied == element; }
 };
 
 /// Of query rows and keys, what a kernel reads. Rows that read the same keys make an atom: so many rows that follow

@@ -19,7 +19,9 @@ struct Quarter {
     /// Of a unit of lane `part` of four.
     static DG_DEVICE int32_t unit_offset(int32_t unit, int32_t part) { return (unit * 4 + part) * kUnitBytes; }
 
-    static DG_DEVICE void load(uint32_t (&codes)[kWords], const uint8_t* address) {
+    /// The lane's part of four of a head or key that lies at `first`.
+    static DG_DEVICE void load(uint32_t (&codes)[kWords], const uint8_t* first, int32_t part) {
+        const uint8_t* const address = first + part * kBytes;
         if constexpr (kWords % 4 == 0) {
 #pragma unroll
             for (int32_t i = 0; i < kWords / 4; ++i) {
@@ -36,6 +38,38 @@ struct Quarter {
     static DG_DEVICE uint32_t exponent(uint32_t word, int32_t part) {
         return word >> part * kCodes / kMxGroup * 8 & 0xff;
     }
+};
+
+/// Where the instruction scales 32 of K alike, its K is a group: a lane has a quarter of each.
+template <LogitsConfig c>
+    requires(c.exponents_in_instruction())
+struct Quarter<c> {
+    static constexpr int32_t kGroups = c.d / kMxGroup, kGroupBytes = bytes_of(c.element, kMxGroup),
+                             kGroupWords = kGroupBytes / 16;  // of a lane
+    static constexpr int32_t kWords = kGroups * kGroupWords, kConverted = kWords;
+    using Conversion = ConvertCodes<c.element, c.multiplied, c.d / 4>;
+    static constexpr int32_t kUnits = ceil_div(kConverted, 4);  // of 16 bytes
+    static constexpr int32_t kUnitBytes = kConverted < 4 ? kConverted * 4 : 16;
+
+    /// Of a unit of lane `part` of four.
+    static DG_DEVICE int32_t unit_offset(int32_t unit, int32_t part) { return (unit * 4 + part) * kUnitBytes; }
+
+    /// The lane's part of four of each group of a head or key that lies at `first`.
+    static DG_DEVICE void load(uint32_t (&codes)[kWords], const uint8_t* first, int32_t part) {
+        const uint8_t* const address = first + part * kGroupWords * 4;
+#pragma unroll
+        for (int32_t group = 0; group < kGroups; ++group) {
+            if constexpr (kGroupWords == 2) {
+                const uint2 two = *reinterpret_cast<const uint2*>(address + group * kGroupBytes);
+                codes[2 * group] = two.x, codes[2 * group + 1] = two.y;
+            } else {
+                static_assert(kGroupWords == 1);
+                codes[group] = *reinterpret_cast<const uint32_t*>(address + group * kGroupBytes);
+            }
+        }
+    }
+
+    static DG_DEVICE uint32_t exponent(uint32_t, int32_t) { return 0; }  // none enters a conversion
 };
 
 }  // namespace deep_gemm

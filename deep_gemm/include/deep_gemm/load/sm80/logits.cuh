@@ -26,7 +26,7 @@ DG_DEVICE void load_queries(uint8_t* smem, int32_t atom, const LogitsParams& p) 
 #pragma unroll
         for (int32_t part = 0; part < 4; ++part) {
             uint32_t codes[Lane::kWords] = {}, converted[Lane::kConverted];
-            if (exists) Lane::load(codes, source + part * Lane::kBytes);
+            if (exists) Lane::load(codes, source, part);
             if (Lane::Conversion::run(codes, converted, Lane::exponent(exponents, part)))
                 weight = __int_as_float(0x7fffffff);
             uint8_t* const target = smem + column * query_head_bytes(c);
@@ -41,6 +41,8 @@ DG_DEVICE void load_queries(uint8_t* smem, int32_t atom, const LogitsParams& p) 
             }
         }
         reinterpret_cast<float*>(smem + kPlan.weights)[column] = weight;
+        if constexpr (c.exponents_in_instruction())
+            reinterpret_cast<uint32_t*>(smem + kPlan.exponents)[column] = exponents;
     }
     for (int32_t i = static_cast<int32_t>(threadIdx.x); i < c.rows; i += kLogitsThreads)
         reinterpret_cast<KeyRange*>(smem + kPlan.ranges)[i] =
@@ -51,7 +53,7 @@ DG_DEVICE void load_queries(uint8_t* smem, int32_t atom, const LogitsParams& p) 
 template <LogitsConfig c>
 struct LoadedKeys {
     uint32_t codes[4][Quarter<c>::kWords];
-    uint32_t exponents[4];
+    uint32_t exponents[c.exponents_in_instruction() ? 1 : 4];  // of these keys; or of a key for each lane
     float scale;
 
     /// Keys that do not exist are others' copies: no row sees them.
@@ -66,9 +68,11 @@ struct LoadedKeys {
 #pragma unroll
         for (int32_t i = 0; i < 4; ++i) {
             const int32_t key = min(place.in_block + i * 8 + lane / 4, last);
-            Quarter<c>::load(codes[i], data + key * stride + lane % 4 * Quarter<c>::kBytes);
-            exponents[i] = c.exponents ? words[key] : 0;
+            Quarter<c>::load(codes[i], data + key * stride, lane % 4);
+            if constexpr (!c.exponents_in_instruction()) exponents[i] = c.exponents ? words[key] : 0;
         }
+        if constexpr (c.exponents_in_instruction())
+            exponents[0] = words[min(place.in_block + lane % 4 * 8 + lane / 4, last)];
         scale = c.exponents ? 1.0f : __int_as_float(words[min(place.in_block + own_key, last)]);
     }
 };

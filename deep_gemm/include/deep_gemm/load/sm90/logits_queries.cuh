@@ -31,8 +31,7 @@ DG_DEVICE void convert_queries(const LogitsSmem<c>& smem, int32_t stage, const A
         uint32_t codes[Lane::kWords] = {}, converted[Lane::kConverted], exponents = 0;
         if (exists) {
             const int64_t of_all = rows.first + row;
-            Lane::load(codes,
-                       p.query_data + of_all * p.query_stride + head * p.query_head_stride + part * Lane::kBytes);
+            Lane::load(codes, p.query_data + of_all * p.query_stride + head * p.query_head_stride, part);
             exponents = p.query_exponents[of_all * c.heads + head];
         }
         if (Lane::Conversion::run(codes, converted, Lane::exponent(exponents, part)))
