@@ -1,6 +1,6 @@
 """Compiles what selection picks for problems at random (tests/support/drawn_problems.py; of four one with packed
-weights, tests/support/every_problem.py), without a GPU, and writes down whether any kernel spills, or the compiler warns
-of one. Equal kernels are compiled once.
+weights, tests/support/every_problem.py), without a GPU, and writes down whether any kernel spills, or the compiler
+warns of one. Equal kernels are compiled once.
 
     python benchmarks/compile_drawn.py --target sm_100a --out benchmarks/results  # 2,000 problems: sm100_compiled.json
     python benchmarks/compile_drawn.py --target sm_120a --count 100 --seed 7      # others, and nothing is written
