@@ -33,7 +33,10 @@ def paged_as_wanted(logits, x) -> bool:
     )
 
 
-@pytest.mark.parametrize("target", ["sm_90a", "sm_89"])
+BLACKWELL = ["sm_100a", "sm_120a"]
+
+
+@pytest.mark.parametrize("target", ["sm_90a", "sm_89", "sm_120a"])
 def test_vllm_prefill(target) -> None:
     """DeepSeek-V3.2, GLM-5: six positional arguments, a pair of which the second is None."""
     x = fp8_dense(5, 130, 64, 128, first=torch.tensor([0, 0, 0, 60, 60]), end=torch.tensor([58, 59, 60, 129, 130]))
@@ -45,12 +48,13 @@ def test_vllm_prefill(target) -> None:
     assert rows_as_wanted(logits, x, compressed=True)
 
 
+@pytest.mark.parametrize("target", BLACKWELL)
 @pytest.mark.parametrize("form", ["mxfp8", "mxfp4"])
-def test_vllm_prefill_on_sm100(form) -> None:
+def test_vllm_prefill_on_blackwell(form, target) -> None:
     """DeepSeek-V4: words of exponents, BF16 weights and logits, and a schedule."""
     x = fp8_dense(5, 130, 64, 128, form=form, weights=torch.bfloat16)
     q, kv, weights, first, end = x.arguments
-    with on("sm_100a"):
+    with on(target):
         meta = deep_gemm.get_mqa_logits_metadata(first, end, kv[0].shape[0], 64)
         logits = deep_gemm.fp8_fp4_mqa_logits(q, kv, weights, first, end, 130, schedule_meta=meta)
     assert logits.dtype == torch.bfloat16
@@ -70,11 +74,12 @@ def test_vllm_decode(next_n) -> None:
     assert paged_as_wanted(logits, x)
 
 
-def test_vllm_decode_on_sm100() -> None:
+@pytest.mark.parametrize("target", BLACKWELL)
+def test_vllm_decode_on_blackwell(target) -> None:
     """Rows one by one, tied together by indices."""
     x = fp8_paged(torch.tensor([[40], [41], [9]]), 1, 64, 128, 32, form="mxfp4", weights=torch.bfloat16)
     indices = torch.tensor([0, 1, 2], dtype=torch.int32)
-    with on("sm_100a"):
+    with on(target):
         meta = deep_gemm.get_paged_mqa_logits_metadata(x.lengths, 32, deep_gemm.get_num_sms("cpu"), indices=indices)
         logits = deep_gemm.fp8_fp4_paged_mqa_logits(
             x.q, x.cache, x.weights, x.lengths, x.table, meta, 64, indices=indices
@@ -95,10 +100,11 @@ def test_sglang_prefill() -> None:
         assert rows_as_wanted(compressed, x, compressed=True)
 
 
-def test_sglang_prefill_of_pairs() -> None:
+@pytest.mark.parametrize("target", BLACKWELL)
+def test_sglang_prefill_of_pairs(target) -> None:
     """DeepSeek-V4.1: clean_logits and the width by position, the dtype by name."""
     x = fp8_dense(4, 100, 64, 128, form="mxfp4")
-    with on("sm_100a"):
+    with on(target):
         logits = deep_gemm.fp8_fp4_mqa_logits(*x.arguments, False, 100, logits_dtype=torch.bfloat16)
     assert logits.dtype == torch.bfloat16
     assert rows_as_wanted(logits, x, compressed=True)

@@ -262,7 +262,7 @@ def test_the_layout_functions_are_those_of_the_package():
             assert getattr(utils, name) is getattr(layout, name)
 
 
-@pytest.mark.parametrize(("target", "major"), [("sm_90a", 9), ("sm_100f", 10)])
+@pytest.mark.parametrize(("target", "major"), [("sm_90a", 9), ("sm_100f", 10), ("sm_120a", 12), ("sm_121a", 12)])
 def test_the_architecture_of_the_cpu_is_the_simulators(target, major):
     with simulator.options(target=target):
         assert testing.get_arch_major(torch.device("cpu")) == major

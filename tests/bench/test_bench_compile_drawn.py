@@ -5,10 +5,13 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+from itertools import product
 from pathlib import Path
 
 import pytest
 from compiled import Compiled
+from drawn_problems import kind_of
+from matrix import PACKED, pairs
 
 BENCHMARKS = Path(__file__).resolve().parents[2] / "benchmarks"
 CLEAN = Compiled(registers=40, spill_bytes=0, stack_bytes=0, complaints="", error=None)
@@ -51,6 +54,20 @@ def test_what_is_not_clean_is_counted_and_named(compile_drawn, monkeypatch, tmp_
     assert [result[name] for name in names] == [1, 1, 1]
     assert [each["said"] for each in result["not_clean"]] == ["", "a warning", "refused"]
     assert result["registers"] == {"most": 255, "median": 40}
+
+
+def test_problems_of_sm120_meet_all_that_the_pair_table_has(compile_drawn) -> None:
+    """And scales of both kinds, gates, quantised output, packed weights."""
+    drawn = compile_drawn.problems_of("sm_120a", 1000, 1)
+    assert drawn == compile_drawn.problems_of("sm_120a", 1000, 1) != compile_drawn.problems_of("sm_120a", 1000, 2)
+    plain, weights = drawn[:750], drawn[750:]
+    of_arch = [pair for pair in pairs() if pair.arch == "sm120"]
+    wanted = {(p.a, p.b, *kind) for p in of_arch for kind in product(p.groupings, p.outputs)}
+    assert {kind_of(problem) for problem in plain} == wanted
+    names = {name for _, fields in plain for name, value in fields.items() if value}
+    assert {"exponent_scales", "per_row_b", "gate", "quantised", "quantised_words", "add_c", "head_skipped"} <= names
+    of_weights = {name for _, fields in weights for name in fields}
+    assert set(PACKED) <= of_weights
 
 
 def test_counts_are_tables() -> None:

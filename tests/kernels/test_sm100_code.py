@@ -13,10 +13,10 @@ import pytest
 import sass
 import sass_sm100
 from compiled import compile_all
-from drawn_problems import drawn_problems
+from drawn_problems import drawn_problems, kind_of
 from every_problem import packed_problems
 from field_calls import kernel_of
-from matrix import FP4, pairs
+from matrix import pairs
 from sampling import SEED
 
 from deep_gemm._targets import GPUS
@@ -61,13 +61,7 @@ def test_draws_are_repeatable_and_meet_all_that_the_pair_table_has() -> None:
         if pair.arch == "sm100"
         for grouping, output in product(pair.groupings, pair.outputs)
     }
-    met = set()
-    for grouping, fields in first:
-        (output,) = (name.removesuffix("_output") for name in fields if name.endswith("_output"))
-        a = next((name for name in ("bf16", "fp16", "s8") if name in fields), FP4 if "fp4" in fields else "e4m3")
-        of_two = (FP4, a) if "fp4_a" in fields else (a, FP4 if FP4 in fields else a)
-        met.add((*of_two, grouping, output))
-    assert met == wanted
+    assert {kind_of(problem) for problem in first} == wanted
     scaled = [fields for _, fields in first if "packs_scales_a" in fields and "fp4" not in fields]
     names = ("gran_k_a", "gran_k_b", "packs_scales_a", "packs_scales_b")
     assert len({tuple(fields[name] for name in names) for fields in scaled}) == 16

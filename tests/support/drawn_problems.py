@@ -136,6 +136,15 @@ def drawn_problem(r: random.Random, of_arch: list[Pair], num_sms: int) -> Proble
     return grouping, fields
 
 
+def kind_of(problem: Problem) -> tuple[str, str, str, str]:
+    """Elements of A and B, grouping, and what D is of."""
+    grouping, fields = problem
+    (output,) = (name.removesuffix("_output") for name in fields if name.endswith("_output"))
+    a = next((name for name in ("bf16", "fp16", "s8") if name in fields), FP4 if "fp4" in fields else "e4m3")
+    of_two = (FP4, a) if "fp4_a" in fields else (a, FP4 if FP4 in fields else a)
+    return (*of_two, grouping, output)
+
+
 def drawn_problems(arch: str, count: int, seed: int, num_sms: int, target: str = "sm_100a") -> Iterator[Problem]:
     """`num_sms`: of the GPU; some problems may use fewer. `target`: of those of SM100, which it multiplies."""
     r, of_arch = random.Random(seed), [pair for pair in pairs() if pair.arch == arch]
