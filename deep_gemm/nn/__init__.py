@@ -5,9 +5,10 @@ so do `GatedMLP` and `GroupedExperts.from_checkpoint`. `convert` puts them in th
 """
 
 from .convert import Report, convert
+from .cuts import ExpertCut
 from .experts import GroupedExperts
 from .fp8_linear import FP8Linear
 from .gated_mlp import GatedMLP
 from .quant_linear import QuantLinear
 
-__all__ = ["FP8Linear", "GatedMLP", "GroupedExperts", "QuantLinear", "Report", "convert"]
+__all__ = ["ExpertCut", "FP8Linear", "GatedMLP", "GroupedExperts", "QuantLinear", "Report", "convert"]

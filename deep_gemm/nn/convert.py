@@ -62,8 +62,9 @@ def convert(
             modules' names, and what the checkpoint has in their place. 'skip': patterns of names that are left.
             'group': a process group over which experts are spread, as `GroupedExperts` has it (not for ones that
             train). 'tensor_parallel', a process group or (rank, size), with 'plan', from patterns of linear layers'
-            names to 'columns' or 'rows' (also 'colwise', 'rowwise'): each process has its part of N or of K, read by
-            slices. Layers cut along K add up their results over the group; with (rank, size) they stay parts of a sum.
+            names to 'columns' or 'rows' (also 'colwise', 'rowwise'), and of experts' to 'experts' (of each expert gates
+            and ups along N, and down along K): each process has its part of N or of K, read by slices. Layers cut along
+            K, and experts, add up their results over the group; with (rank, size) they stay parts of a sum.
         progress: show a bar, where stderr is a terminal.
     """
     options = dict(config or {})

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import torch
 
 from .checkpoint import Checkpoint
+from .cuts import Cut, ExpertCut, cut_layer, cut_stack, joined
 
 Parts = list[tuple[str, dict[str, Any]]]
 # Of a projection `gate_up_proj`: its tensors as `weights_from_checkpoint` calls them, and behind what they stand.
@@ -24,16 +25,20 @@ def read_experts(
     rank: int,
     size: int,
     layout: str,
+    config: Mapping[str, Any],
+    cut: ExpertCut | None,
 ) -> Parts:
     """Of gate_up and of down: a name, and tensors of this process's experts: stacks, or lists of experts'.
 
-    A bias is a stack, under "bias". layout: of gate_up's rows, where both are one tensor.
+    A bias is a stack, under "bias". layout: of gate_up's rows, where both are one tensor. config: the checkpoint's, by
+    which parts are cut.
     """
     numbers = sorted(
         {int(part) for key in checkpoint.below(f"{name}.") if (part := key[len(name) + 1 :].split(".")[0]).isdigit()}
     )
     if not numbers:
-        return [_of_all(checkpoint, name, part, device, rank, size) for part in ("gate_up_proj", "down_proj")]
+        both_projections = ("gate_up_proj", layout), ("down_proj", "")
+        return [_of_all(checkpoint, name, *each, device, rank, size, config, cut) for each in both_projections]
     if numbers != [*range(len(numbers))] or len(numbers) % size:
         raise ValueError(f"{name} must have experts 0 to a multiple of {size} processes, got {numbers}")
     share = len(numbers) // size
@@ -42,13 +47,20 @@ def read_experts(
     if layout != "halves":
         raise ValueError(f"gate's layout must be 'halves' where gates and ups are apart in {name}, got {layout!r}")
 
-    def read(projection: str) -> list[dict[str, torch.Tensor]]:
-        layers = [checkpoint.layer(f"{name}.{number}.{projection}") for number in own]
+    def read(projection: str, sizes: tuple[int, int], part: Cut | None) -> list[dict[str, torch.Tensor]]:
+        names = [f"{name}.{number}.{projection}" for number in own]
+        layers = [
+            checkpoint.layer(each) if part is None else cut_layer(checkpoint, each, config, *sizes, part)
+            for each in names
+        ]
         return [{key: tensor.to(device) for key, tensor in layer.items()} for layer in layers]
 
-    gates, ups = read(gate), read(up)
+    hidden, inner = (0, 0) if cut is None else (cut.hidden, cut.inner)
+    of_gates, of_down = (None, None) if cut is None else (cut.gates, cut.down)
+    gates, ups = (read(each, (inner, hidden), of_gates) for each in (gate, up))
     both = [joined_layers(f"{name}.{number}", *pair) for number, *pair in zip(own, gates, ups, strict=True)]
-    return [(f"{name}.gate_up_proj", _listed(both)), (f"{name}.{down}", _listed(read(down)))]
+    downs = read(down, (hidden, inner), of_down)
+    return [(f"{name}.gate_up_proj", _listed(both)), (f"{name}.{down}", _listed(downs))]
 
 
 def _listed(layers: list[dict[str, torch.Tensor]]) -> dict[str, Any]:
@@ -81,11 +93,14 @@ def joined_layers(name: str, gate: dict[str, torch.Tensor], up: dict[str, torch.
     if gate.keys() != up.keys():
         raise ValueError(f"{name} must have the same tensors of gates and ups, got {sorted(gate)} and {sorted(up)}")
     last = "qweight" in gate and "s1_scales" not in gate  # QoQ names its codes so too
+    blocks = "weight" in gate and gate["weight"].dtype == torch.float8_e4m3fn  # whose one scale may be of one block
     found = {}
     for key, tensor in gate.items():
-        along = (
-            _ALONG_N[key](tensor) if last and key in _ALONG_N else None if tensor.numel() == 1 or key in _OF_K else 0
-        )
+        if last and key in _ALONG_N:
+            along = _ALONG_N[key](tensor)
+        else:
+            shared = key in _OF_K or (tensor.numel() == 1 and not (blocks and tensor.dim() == 2))
+            along = None if shared else 0
         if key == "weight_shape":
             found[key] = torch.stack([tensor[0] + up[key][0], tensor[1]])
         elif along is None:
@@ -93,19 +108,22 @@ def joined_layers(name: str, gate: dict[str, torch.Tensor], up: dict[str, torch.
                 raise ValueError(f"{name}'s {key} must be equal for gates and ups to be joined, got two")
             found[key] = tensor
         else:
-            found[key] = _cat(tensor, up[key], along)
+            found[key] = joined([tensor, up[key]], along)
     return found
 
 
-def _cat(a: torch.Tensor, b: torch.Tensor, along: int) -> torch.Tensor:
-    if a.element_size() == 1:
-        return torch.cat([a.view(torch.uint8), b.view(torch.uint8)], along).view(a.dtype)
-    return torch.cat([a, b], along)
-
-
 def _of_all(
-    checkpoint: Checkpoint, name: str, projection: str, device: torch.device | str, rank: int, size: int
+    checkpoint: Checkpoint,
+    name: str,
+    projection: str,
+    layout: str,
+    device: torch.device | str,
+    rank: int,
+    size: int,
+    config: Mapping[str, Any],
+    cut: ExpertCut | None,
 ) -> tuple[str, dict[str, Any]]:
+    """layout: of gate_up's rows; '' of down."""
     prefix = f"{name}.{projection}"
     found = {}
     for key in checkpoint.below(prefix):
@@ -115,7 +133,11 @@ def _of_all(
         if not shape or shape[0] % size:
             raise ValueError(f"{key} must have a number of experts that {size} processes divide, got {[*shape]}")
         share = shape[0] // size
-        found[part] = checkpoint.part(key, {0: (rank * share, (rank + 1) * share)}).to(device)
+        own = rank * share, (rank + 1) * share
+        if cut is None:
+            found[part] = checkpoint.part(key, {0: own}).to(device)
+        else:
+            found[part] = cut_stack(checkpoint, key, part, config, own, layout, cut).to(device)
     if not found:
         raise ValueError(f"checkpoint must have experts {name}.0... or {prefix}..., got none")
     return prefix, found

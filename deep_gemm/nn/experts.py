@@ -15,12 +15,14 @@ from .._gemm import gemm
 from ..epilogue import RowScale, SwiGLU
 from ..weights import PackedWeights
 from .checkpoint import Checkpoint
+from .cuts import ExpertCut
 from .gated_product import SCALE_COLUMNS, gated_rows, operand_of
 from .gates import Gated, gated_in_torch, packed_for
 from .master import MasterWeights, to_local
 from .numbers import Scaled, as_autocast_has_it, fp8_rows, in_halves
 from .products import experts_product
 from .quant_linear import quantized_weights, stored_weights
+from .reduced import added_up
 from .stored import StoredWeights
 
 if TYPE_CHECKING:
@@ -48,11 +50,15 @@ class GroupedExperts(torch.nn.Module):
         masked_up_to: without gradients, up to so many tokens experts have a matrix each, with counts (masked products,
             as decode steps want); with more, rows follow each other.
 
+    `tensor_group` (an attribute, None): a process group whose processes each have a part of every expert's `inner`
+    (`from_checkpoint`, `convert`): results are added up over it.
+
     `as_trained` (an attribute, False): without gradients, too, take the steps that training takes, with its bits: the
     gate in torch, the router's weights after the second product. Slower, since nothing is fused.
     """
 
     as_trained: bool = False
+    tensor_group: ProcessGroup | None = None
     gate_up_bias: torch.Tensor | None
     down_bias: torch.Tensor | None
 
@@ -155,12 +161,16 @@ class GroupedExperts(torch.nn.Module):
         device: torch.device | str = "cpu",
         group: ProcessGroup | None = None,
         masked_up_to: int = 128,
+        cut: ExpertCut | None = None,
     ) -> GroupedExperts:
         """The experts `name` of a quantised checkpoint, as `QuantLinear.from_checkpoint`.
 
         Tensors are those of each expert, `name.0.gate_proj.weight`, or of all, `name.gate_up_proj...`, with biases or
         without. With a `group` only those of this process's experts are read. `projections` are the names of gate, up
-        and down; None: gate_proj, up_proj, down_proj, or w1, w3, w2, as the checkpoint has them.
+        and down; None: gate_proj, up_proj, down_proj, or w1, w3, w2, as the checkpoint has them. `cut`, an
+        `nn.ExpertCut(rank, size, hidden, inner, group)`: of each expert only the part of process `rank` of `size` is
+        read, of gates and ups along N, of down along K. Results are added up over the cut's group; without one they
+        stay parts of a sum. A part that would cut what shares a scale or a word is refused.
         """
         from .expert_tensors import read_experts
 
@@ -169,7 +179,10 @@ class GroupedExperts(torch.nn.Module):
         if keys is None:
             raise ValueError(f"config must be the checkpoint's quantization_config, which it lacks, to read {name!r}")
         layout = "halves" if gate is None else gate.layout
-        parts = read_experts(checkpoint, name, projections, device, _rank(group), _size(group), layout)
+        where = device, _rank(group), _size(group), layout
+        parts = read_experts(checkpoint, name, projections, *where, keys, cut)
+        if cut is not None and cut.rank > 0:
+            parts[1][1].pop("bias", None)  # which one process adds
         biases = dict(
             zip(("gate_up_bias", "down_bias"), (tensors.pop("bias", None) for _, tensors in parts), strict=True)
         )
@@ -178,7 +191,15 @@ class GroupedExperts(torch.nn.Module):
             stored_weights(both, keys, activations, first, layout if layout in ROWS else None),
             stored_weights(down, keys, activations, second),
         ]
-        return cls.from_weights(*packed, gate=gate, group=group, masked_up_to=masked_up_to, **biases)
+        made = cls.from_weights(*packed, gate=gate, group=group, masked_up_to=masked_up_to, **biases)
+        if cut is not None:
+            if (made.hidden, made.inner) != (cut.hidden, cut.inner // cut.size):
+                raise ValueError(
+                    f"cut must have the checkpoint's hidden and inner, got {cut.hidden} and {cut.inner} beside parts "
+                    f"of {made.hidden} and {made.inner}"
+                )
+            made.tensor_group = cut.group
+        return made
 
     def forward(
         self, x: torch.Tensor, ids: torch.Tensor, weights: torch.Tensor, *, masked: bool | None = None
@@ -200,12 +221,11 @@ class GroupedExperts(torch.nn.Module):
             from .expert_parallel import forward_in_group
 
             result: torch.Tensor = forward_in_group(self, self.group, x, ids, weights, trains)
-            return result
+            return added_up(result, self.tensor_group)
         if trains:
             return self.trained(x, ids, weights)
-        return self.served(
-            self.tokens(x), x, ids, weights, x.shape[0] <= self.masked_up_to if masked is None else masked
-        )
+        masked = x.shape[0] <= self.masked_up_to if masked is None else masked
+        return added_up(self.served(self.tokens(x), x, ids, weights, masked), self.tensor_group)
 
     def trained(self, x: torch.Tensor, ids: torch.Tensor, weights: torch.Tensor) -> torch.Tensor:
         """Of this process's experts, with gradients."""

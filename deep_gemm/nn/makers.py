@@ -9,7 +9,7 @@ from typing import Any
 import torch
 
 from .checkpoint import Checkpoint
-from .cuts import Cut, TensorParallel, cut_layer
+from .cuts import Cut, ExpertCut, TensorParallel, cut_layer
 from .experts import GroupedExperts
 from .fp8_linear import FP8Linear
 from .gated_mlp import GatedMLP
@@ -83,20 +83,30 @@ class Makers:
 
     def experts(self, name: str, module: Any, gate: Gated) -> GroupedExperts:
         group = self.options.get("group")
+        cut = self._experts_cut(name, module)
         if self.source is not None:
             place = {"activations": self.options.get("activations"), "device": module.down_proj.device}
             return GroupedExperts.from_checkpoint(
-                self.source, stored_name(name, self.options), gate=gate, group=group, **place
+                self.source, stored_name(name, self.options), gate=gate, group=group, cut=cut, **place
             )
         if self.options.get("element") is not None:
-            return self._quantised_experts(module, gate, group)
+            return self._quantised_experts(name, module, gate, group, cut)
         experts, hidden, inner = module.down_proj.shape
         made = GroupedExperts(experts, hidden, inner, gate=gate, device="meta", dtype=module.down_proj.dtype)
         made.gate_up.weight, made.down.weight = module.gate_up_proj, module.down_proj
         return made
 
-    def _quantised_experts(self, module: Any, gate: Gated, group: Any) -> GroupedExperts:
-        """This process's share of a module's experts."""
+    def _experts_cut(self, name: str, module: Any) -> ExpertCut | None:
+        if self.parallel is None:
+            return None
+        stacks: Any = stacks_of(module)
+        _, hidden, inner = stacks.rows_first(module.down_proj).shape
+        return self.parallel.experts_cut_of(name, hidden, inner)
+
+    def _quantised_experts(
+        self, name: str, module: Any, gate: Gated, group: Any, cut: ExpertCut | None
+    ) -> GroupedExperts:
+        """This process's share of a module's experts, or its part of each."""
         stacks: Any = stacks_of(module)
         experts = int(module.down_proj.shape[0])
         size, rank = (1, 0) if group is None else (group.size(), group.rank())
@@ -104,10 +114,36 @@ class Makers:
             raise ValueError(f"the model's experts must be a multiple of {size} processes, got {experts}")
         own = slice(rank * experts // size, (rank + 1) * experts // size)
         parts = [stacks.rows_first(getattr(module, name).detach()[own]).contiguous() for name in WEIGHTS]
+        biases = [getattr(module, name).detach()[own].clone() if stacks.biases else None for name in BIASES]
+        if cut is not None:
+            parts, biases = self._cut_experts(name, cut, gate.layout, parts, biases)
         rows = packed_for(gate, parts[0].shape[1]), None
         packed = [quantized_weights(part, **self.how, gate_up=order) for part, order in zip(parts, rows, strict=True)]
-        biases = [getattr(module, name).detach()[own].clone() if stacks.biases else None for name in BIASES]
-        return GroupedExperts.from_weights(*packed, gate=gate, group=group, gate_up_bias=biases[0], down_bias=biases[1])
+        made = GroupedExperts.from_weights(*packed, gate=gate, group=group, gate_up_bias=biases[0], down_bias=biases[1])
+        made.tensor_group = None if cut is None else cut.group
+        return made
+
+    def _cut_experts(
+        self,
+        name: str,
+        cut: ExpertCut,
+        layout: str,
+        parts: list[torch.Tensor],
+        biases: list[torch.Tensor | None],
+    ) -> tuple[list[torch.Tensor], list[torch.Tensor | None]]:
+        """Of gate_up and down. Groups that share a scale are not cut: parts have the whole's scales."""
+        (gate_up, down), (bias, down_bias) = parts, biases
+        both = gate_up.shape[1]
+        unit = self._shared("N", both)
+        runs = cut.rows(f"{name}.gate_up_proj", layout, -(-both // unit))
+
+        def rows_of(tensor: torch.Tensor) -> torch.Tensor:
+            return torch.cat([tensor[:, begin * unit : end * unit] for begin, end in runs], 1)
+
+        along_k = self._shared("K", cut.inner)
+        begin, end = (each * along_k for each in cut.down.of(cut.inner, f"{name}.down_proj", along_k))
+        own_biases = None if bias is None else rows_of(bias), down_bias if cut.rank == 0 else None
+        return [rows_of(gate_up), down[:, :, begin:end].contiguous()], [*own_biases]
 
     def cut_of(self, name: str) -> Cut | None:
         return None if self.parallel is None else self.parallel.cut_of(name)
@@ -126,15 +162,17 @@ class Makers:
         bias = None if module.bias is None else _whole(module.bias.detach())
         if cut is None:
             return weight, bias
-        unit = 1
-        if cut.along == "K":
-            unit = {"e2m1": 32, "e4m3": 128}.get(self.how["element"], self.how["group_size"] or weight.shape[1])
-        elif (self.how["element"], self.how["activations"]) == ("e4m3", "fp8"):
-            unit = 128
+        unit = self._shared(cut.along, weight.shape[1])
         begin, end = (each * unit for each in cut.of(weight.shape[cut.along == "K"], f"{name}.weight", unit))
         if cut.along == "K":
             return weight[:, begin:end].contiguous(), bias
         return weight[begin:end].contiguous(), None if bias is None else bias[begin:end].clone()
+
+    def _shared(self, along: str, k: int) -> int:
+        """How much of N, or of K, has one scale where a weight is quantised by itself."""
+        if along == "K":
+            return int({"e2m1": 32, "e4m3": 128}.get(self.how["element"], self.how["group_size"] or k))
+        return 128 if (self.how["element"], self.how["activations"]) == ("e4m3", "fp8") else 1
 
 
 def _whole(tensor: torch.Tensor) -> torch.Tensor:

@@ -60,3 +60,13 @@ def test_named_sources_are_there(document) -> None:
     assert {
         name for name in each if not any(f"/{path.as_posix()}".endswith(f"/{name}") for path in ALL_SOURCES)
     } == set()
+
+
+def test_the_layout_names_files_that_are_there() -> None:
+    """docs/architecture.md, "Layout": of the package's own folder, and all that it leaves out are private."""
+    text = (ROOT / "docs" / "architecture.md").read_text()
+    own = text.partition("\ndeep_gemm/\n")[2].partition("\ncsrc/\n")[0].partition("  include/deep_gemm/")[0]
+    named = set(re.findall(r"\b\w+\.py\b", own))
+    package = {path.name for path in (ROOT / "deep_gemm").glob("*.py")}
+    assert named <= package
+    assert {name for name in package - named if name[0] != "_"} == set()

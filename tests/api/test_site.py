@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import dataclasses
+import functools
 import importlib.util
 import inspect
 import re
@@ -17,6 +18,7 @@ import pytest
 ROOT = Path(__file__).resolve().parents[2]
 DOCS = ROOT / "docs"
 RUN = [ROOT / "README.md", *(DOCS / name for name in ("quick-start.md", "how-to.md", "simulate-your-kernel.md"))]
+EVERY_PAGE = [ROOT / "README.md", ROOT / "examples" / "README.md", *sorted(DOCS.rglob("*.md"))]
 ELSEWHERE = r"[Oo]thers?\b|[Oo]therwise|\bas\s+for\s+`|with its arguments|those of the two|`with` block"
 REFERENCE = sorted(DOCS.glob("api/*.md"))
 
@@ -37,29 +39,59 @@ def test_code_runs_as_it_stands(page) -> None:
     fresh.check("\n".join(blocks))
 
 
-@pytest.mark.sampled(4)  # they compile some 100 kernels
+@pytest.mark.sampled(6)  # they compile some 100 kernels
 @pytest.mark.parametrize("page", REFERENCE, ids=lambda page: page.name)
 def test_examples_of_the_reference_run(page, tmp_path) -> None:
     own_cache = {"DG_JIT_CACHE_DIR": tmp_path} if page.name == "jit.md" else {}  # which it empties
     fresh.check("\n".join([*blocks_of(page), "result = None"]), **own_cache)  # else it would be handed over
 
 
-def test_commands_exist(monkeypatch) -> None:
-    """`python -m` of a module that is there; of ours, a command that its parser knows; scripts that are there."""
+def test_names_in_code_exist() -> None:
+    """In the blocks of all pages: those that do not run, because they want a model or a GPU, too."""
+    wrong = []
+    for page in EVERY_PAGE:
+        for node in ast.walk(ast.parse("\n".join(blocks_of(page)))):
+            names: list[str] = []
+            while isinstance(node, ast.Attribute):
+                names, node = [node.attr, *names], node.value
+            if names and isinstance(node, ast.Name) and node.id == "deep_gemm":
+                found: Any = importlib.import_module("deep_gemm.nn" if names[0] == "nn" else "deep_gemm")
+                for name in names[names[0] == "nn" :]:
+                    found = getattr(found, name, None)
+                wrong += [f"{page.name}: {'.'.join(names)}"] if found is None else []
+    assert wrong == []
+
+
+def test_commands_exist(monkeypatch, capsys) -> None:
+    """In all pages: modules and scripts that are there, and of ours commands and options that the parser has."""
     from deep_gemm._commands.parser import parse_arguments
 
-    wrong = []
-    for page in [ROOT / "README.md", *DOCS.glob("*.md")]:
-        text = "\n".join(re.findall(r"^```bash\n(.*?)^```", page.read_text(), flags=re.M | re.S))
-        wrong += [f"{page.name}: {name}" for name in re.findall(r"\./(\w+\.sh)", text) if not (ROOT / name).exists()]
-        for module, command in re.findall(r"python -m ([\w.]+)(?: ([a-z][\w-]*))?", text):
-            if not (ROOT / f"{module.replace('.', '/')}.py").exists() and module != "deep_gemm":
-                wrong.append(f"{page.name}: {module}")
-            if module == "deep_gemm" and command:
-                monkeypatch.setattr("sys.argv", ["deep_gemm", command, "--help"])
-                with pytest.raises(SystemExit) as stopped:
-                    parse_arguments(None)
-                wrong += [] if stopped.value.code == 0 else [f"{page.name}: {command}"]
+    @functools.cache
+    def options_of(*command: str) -> set[str] | None:
+        monkeypatch.setattr("sys.argv", ["deep_gemm", *command, "--help"])
+        with pytest.raises(SystemExit) as stopped:
+            parse_arguments(None)
+        return set(re.findall(r"--[a-z][\w-]*", capsys.readouterr().out)) if stopped.value.code == 0 else None
+
+    wrong, seen = [], 0
+    for page in EVERY_PAGE:
+        text = page.read_text()
+        found = re.findall(r"^```\w*\n(.*?)^```|`([^`\n]+)`", text, flags=re.M | re.S)
+        code = "\n".join(block or inline for block, inline in found)
+        wrong += [f"{page.name}: {name}" for name in re.findall(r"\./(\w+\.sh)", code) if not (ROOT / name).exists()]
+        for module, rest in re.findall(r"python -m ([\w.]+)([^\n#|;]*)", code):
+            if module != "deep_gemm":
+                known = module.endswith(".NAME") or (ROOT / f"{module.replace('.', '/')}.py").exists()
+                wrong += [] if known else [f"{page.name}: {module}"]
+                continue
+            words = re.match(r"((?: [a-z]+\b(?!\.))*)", rest)[1].split()
+            command = words[: 2 if words and words[0] in ("cache", "sim") else 1]
+            options, seen = options_of(*command), seen + 1
+            if options is None:
+                wrong.append(f"{page.name}: {' '.join(command)}")
+            elif more := set(re.findall(r"(?<= )--[a-z][\w-]*", rest)) - options:
+                wrong.append(f"{page.name}: {' '.join(command)} has no {more}")
+    assert seen > 25
     assert wrong == []
 
 
