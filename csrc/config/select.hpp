@@ -3,6 +3,7 @@
 #pragma once
 
 #include <algorithm>
+#include <optional>
 #include <vector>
 
 #include "../util/require.hpp"
@@ -13,12 +14,7 @@ namespace deep_gemm {
 /// Wasteful ones are refused unless settings, or other forms of D, leave no others.
 template <ArchSpec Spec>
 std::vector<Candidate> enumerate(const Problem& p) {
-    std::optional<SumOrder> order = sum_order<Spec>(p);
-    // Fewer tiles quantise: where none of them adds up so, all may.
-    if (order && p.output_scaling.any()) {
-        const auto follows_it = [&](const Candidate& each) { return is_legal(each) && sum_order_of(each) == *order; };
-        if (std::ranges::none_of(every_candidate<Spec>(p, /*tolerate_waste=*/true), follows_it)) order.reset();
-    }
+    const std::optional<SumOrder> order = wanted_order<Spec>(p);
     for (const bool tolerate_waste : {false, true}) {
         std::vector<Candidate> candidates = every_candidate<Spec>(p, tolerate_waste);
         for (Candidate& candidate : candidates)
@@ -29,6 +25,25 @@ std::vector<Candidate> enumerate(const Problem& p) {
     return {};
 }
 
+/// The cheapest legal one of those, the first of equals. No others are kept: a model's kernels are chosen for every
+/// number of rows.
+template <ArchSpec Spec>
+std::optional<Candidate> cheapest(const Problem& p) {
+    const std::optional<SumOrder> order = wanted_order<Spec>(p);
+    const std::vector<Tiling> tilings = Spec::tilings(p);
+    for (const bool tolerate_waste : {false, true}) {
+        std::optional<Candidate> best;
+        for (const Tiling& tiling : tilings) {
+            if (order && !may_follow(tiling, *order)) continue;
+            const Candidate candidate = make_candidate<Spec>(p, tiling, tolerate_waste);
+            if (!is_legal(candidate) || (order && sum_order_of(candidate) != *order)) continue;
+            if (!best || candidate.cost_us < best->cost_us) best = candidate;
+        }
+        if (best) return best;
+    }
+    return std::nullopt;
+}
+
 /// On fewer SMs a form of D that only clusters make may have no kernel.
 inline constexpr int32_t kMaxCtasOfCluster = 8;
 
@@ -36,23 +51,20 @@ inline constexpr int32_t kMaxCtasOfCluster = 8;
 /// unless set_block_size_multiple_of leaves none, or experts start where none may end.
 template <ArchSpec Spec>
 Choice select(const Problem& problem) {
-    const std::vector<Candidate> candidates = enumerate<Spec>(problem);
-    const Candidate* best = nullptr;
-    for (const Candidate& candidate : candidates)
-        if (candidate.rejection.empty() && (best == nullptr || candidate.cost_us < best->cost_us)) best = &candidate;
-    require(best != nullptr || (problem.block_m_multiple == 1 && problem.block_n_multiple == 1),
+    const std::optional<Candidate> best = cheapest<Spec>(problem);
+    require(best || (problem.block_m_multiple == 1 && problem.block_n_multiple == 1),
             "no tile has a height that is a multiple of ", problem.block_m_multiple,
             " and a width that is a multiple of ", problem.block_n_multiple,
             is_m_grouped(problem.grouping) ? concat(" and serves experts aligned to ", problem.m_alignment, " rows")
                                            : "",
             ": see set_block_size_multiple_of");
-    require(best != nullptr || !is_m_grouped(problem.grouping) || problem.grouping == Grouping::masked,
+    require(best || !is_m_grouped(problem.grouping) || problem.grouping == Grouping::masked,
             "no tile of this architecture has a height that divides ", problem.m_alignment,
             ", the alignment of experts' rows: see set_mk_alignment_for_contiguous_layout");
-    require(best != nullptr || problem.num_sms >= kMaxCtasOfCluster, "no tile serves M=", problem.m, " N=", problem.n,
+    require(best || problem.num_sms >= kMaxCtasOfCluster, "no tile serves M=", problem.m, " N=", problem.n,
             " K=", problem.k, " on ", problem.num_sms,
             " of the SMs, where its cluster of CTAs finds no room: see set_num_sms");
-    require_runtime(best != nullptr, "no kernel config serves M=", problem.m, " N=", problem.n, " K=", problem.k,
+    require_runtime(best.has_value(), "no kernel config serves M=", problem.m, " N=", problem.n, " K=", problem.k,
                     " (a bug: please report it)");
     return Spec::finish(problem, *best);
 }

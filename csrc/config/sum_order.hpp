@@ -57,20 +57,37 @@ inline std::vector<Problem> forms_of_d(Problem p) {
 
 inline bool is_legal(const Candidate& candidate) { return candidate.rejection.empty(); }
 
-/// A form, and what becomes of its tilings, once somebody has asked for all of them.
+/// Whether a tiling may add up so: what its candidate decides is asked of that.
+constexpr bool may_follow(const Tiling& tiling, const SumOrder& order) {
+    return tiling.cluster.k == order.k_ctas && tiling.k_warpgroups == order.k_warpgroups;
+}
+
+inline bool follows(const Candidate& candidate, const SumOrder& order) {
+    return is_legal(candidate) && sum_order_of(candidate) == order;
+}
+
+/// Whether any tiling serves a problem in this order, whatever it wastes.
+template <ArchSpec Spec>
+bool is_served_in(const Problem& p, const SumOrder& order) {
+    return std::ranges::any_of(Spec::tilings(p), [&](const Tiling& tiling) {
+        return may_follow(tiling, order) && follows(make_candidate<Spec>(p, tiling, /*tolerate_waste=*/true), order);
+    });
+}
+
+/// A form, and in which orders it is served, of those that were asked for.
 template <ArchSpec Spec>
 struct Form {
     Problem problem;
-    std::vector<Candidate> candidates = {};
+    std::vector<std::pair<SumOrder, bool>> known = {};
 
     /// Whether it is served in the order of this candidate of another one.
-    bool follows(const Candidate& other) {
-        const auto does = [&](const Candidate& own) {
-            return is_legal(own) && sum_order_of(own) == sum_order_of(other);
-        };
-        if (does(make_candidate<Spec>(problem, other.tiling, /*tolerate_waste=*/true))) return true;
-        if (candidates.empty()) candidates = every_candidate<Spec>(problem, /*tolerate_waste=*/true);
-        return std::ranges::any_of(candidates, does);
+    bool is_served_as(const Candidate& other) {
+        const SumOrder order = sum_order_of(other);
+        if (follows(make_candidate<Spec>(problem, other.tiling, /*tolerate_waste=*/true), order)) return true;
+        for (const auto& [asked, served] : known)
+            if (asked == order) return served;
+        known.emplace_back(order, is_served_in<Spec>(problem, order));
+        return known.back().second;
     }
 };
 
@@ -82,7 +99,7 @@ std::optional<SumOrder> sum_order(const Problem& p) {
     std::vector<Form<Spec>> forms;
     for (const Problem& form : forms_of_d(p)) forms.push_back({form});
     const auto followed = [&](const Candidate& candidate) {
-        return std::ranges::all_of(forms, [&](Form<Spec>& form) { return form.follows(candidate); });
+        return std::ranges::all_of(forms, [&](Form<Spec>& form) { return form.is_served_as(candidate); });
     };
     for (const bool tolerate_waste : {false, true}) {
         std::vector<Candidate> candidates = every_candidate<Spec>(usual_form(p), tolerate_waste);
@@ -92,6 +109,15 @@ std::optional<SumOrder> sum_order(const Problem& p) {
         if (found != candidates.end()) return sum_order_of(*found);
     }
     return std::nullopt;
+}
+
+/// The order that a problem's candidates must have, if any. Fewer tiles quantise: where none of them adds up so, all
+/// may.
+template <ArchSpec Spec>
+std::optional<SumOrder> wanted_order(const Problem& p) {
+    const std::optional<SumOrder> order = sum_order<Spec>(p);
+    if (order && p.output_scaling.any() && !is_served_in<Spec>(p, *order)) return std::nullopt;
+    return order;
 }
 
 }  // namespace deep_gemm

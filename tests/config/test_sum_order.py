@@ -29,7 +29,9 @@ K_GROUPS = [{"bf16": 1, "mn_major_a": 1, "mn_major_b": 1, "group_maps": 1}, {"pe
 def order(grouping: str, fields: dict[str, int], target: str) -> tuple:
     best = parse(explain(grouping, fields, target))[0]
     assert best.rejection is None
-    products = "wgmma_products = true" in kernel_of(grouping, fields, target)["text"]
+    text = kernel_of(grouping, fields, target)["text"]
+    assert f".tile = {{.rows = {best.rows}, .cols = {best.cols}," in text, "the first of all candidates"
+    products = "wgmma_products = true" in text
     return best.cluster_shape[2], best.k_warpgroups, products, products and best.swapped
 
 
