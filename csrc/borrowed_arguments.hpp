@@ -89,7 +89,7 @@ class NamedPlaces {
 public:
     using Places = std::array<uint8_t, kMaxArguments>;
 
-    /// `names`: a tuple of interned ones, kept. Empty: arguments have no names.
+    /// `names`: a tuple of interned ones, kept.
     explicit NamedPlaces(PyObject* names) : names_(names), count_(PySequence_Size(names)) {
         Py_IncRef(names);
         for (ptrdiff_t place = 0; place < count_; ++place) {
@@ -174,7 +174,7 @@ private:
 
 /// Where a function has its arguments.
 struct ArgumentPlaces {
-    ptrdiff_t written, written_count;  // what it writes; of a record, with what comes with it in the places behind
+    ptrdiff_t written, written_count;  // what it writes, with what comes with it in the places behind
     std::array<ptrdiff_t, 3> seldom;   // tensors that change less often than they come again
 };
 

@@ -132,15 +132,10 @@ PyObject* call_sharing(PyObject* function, const BorrowedArguments& arguments) {
 /// Reads them in their places. False, with an error, where they cannot be such.
 bool read(const LendingFunction& function, PyObject* const* given, ptrdiff_t count, PyObject* names,
           BorrowedArguments& arguments) {
-    const bool is_record = function.named.count() > 0;
-    if (is_record != (names != nullptr) || (is_record && count != 0)) {
-        PyErr_Format(function.surroundings.type_error, "%s takes its arguments %s", function.name.c_str(),
-                     is_record ? "by their names only" : "without names");
+    if (names == nullptr || count != 0) {
+        PyErr_Format(function.surroundings.type_error, "%s takes its arguments by their names only",
+                     function.name.c_str());
         return false;
-    }
-    if (!is_record) {
-        for (ptrdiff_t i = 0; i < count; ++i) arguments.add(given[i], i);
-        return true;
     }
     NamedPlaces::Places made;
     PyObject* unknown = nullptr;
@@ -167,11 +162,7 @@ PyObject* call_borrowing(PyObject* self, PyObject* const* given, ptrdiff_t count
         PyErr_SetString(around.type_error, "one of torch's dispatch modes is active: an operator must serve this call");
         return nullptr;
     }
-    if (count > kMaxArguments) {
-        PyErr_Format(around.type_error, "%s was given %zd arguments", function.name.c_str(), count);
-        return nullptr;
-    }
-    BorrowedArguments lent(function.lender, function.places, names == nullptr ? count : function.named.count());
+    BorrowedArguments lent(function.lender, function.places, function.named.count());
     if (!read(function, given, count, names, lent)) return nullptr;
     if (!lent.all_lent()) {
         PyObject* const result = call_sharing(function.sharing, lent);
@@ -202,9 +193,9 @@ PyObject* call_borrowing(PyObject* self, PyObject* const* given, ptrdiff_t count
     return PyBool_FromLong(result.v_int64 != 0);
 }
 
-/// Both operands' scales and D: of a record by their names, elsewhere in the places that products had them in.
+/// Both operands' scales and D, where a record has such.
 std::array<ptrdiff_t, 3> seldom_new(PyObject* names, ptrdiff_t written) {
-    std::array<ptrdiff_t, 3> places = {1, 3, written};
+    std::array<ptrdiff_t, 3> places = {-1, -1, written};
     for (ptrdiff_t i = 0; i < PySequence_Size(names); ++i)
         for (const auto& [name, place] : {std::pair{"a_scales", &places[0]}, std::pair{"b_scales", &places[1]}})
             if (PyUnicode_CompareWithASCIIString(PyTuple_GetItem(names, i), name) == 0) *place = i;
@@ -239,13 +230,13 @@ void begin_cold_call() {
 
 DEEP_GEMM_EXPORT(raise_last_error, deep_gemm::raise_last_error);
 
-/// A Python callable of `call`, an export that returns a bool and writes its argument number `written`; of a record,
-/// whose fields' names `names` has, also the two behind that. Called by deep_gemm/_extension.py, with the GIL. It, and
+/// A Python callable of `call`, an export that takes a record, whose fields' names `names` has, and returns a bool. It
+/// writes `written_count` of them, from number `written` on. Called by deep_gemm/_extension.py, with the GIL. It, and
 /// all that it is given, lives as long as the process.
 extern "C" [[gnu::visibility("default")]] PyObject* deep_gemm_borrowing_function(
-    const char* name, TVMFFISafeCallType call, PyObject* names, ptrdiff_t written, PyObject* sharing,
-    PyObject* exchange_api, PyObject* raise, PyObject* modes, PyObject* negated, PyObject* count_writes,
-    PyObject* records, PyObject* wants, PyObject* type_error, PyObject* runtime_error) {
+    const char* name, TVMFFISafeCallType call, PyObject* names, ptrdiff_t written, ptrdiff_t written_count,
+    PyObject* sharing, PyObject* exchange_api, PyObject* raise, PyObject* modes, PyObject* negated,
+    PyObject* count_writes, PyObject* records, PyObject* wants, PyObject* type_error, PyObject* runtime_error) {
     using namespace deep_gemm;
     const auto* const api =
         static_cast<const DLPackExchangeAPI*>(PyCapsule_GetPointer(exchange_api, "dlpack_exchange_api"));
@@ -262,7 +253,7 @@ extern "C" [[gnu::visibility("default")]] PyObject* deep_gemm_borrowing_function
                                                .call = call,
                                                .sharing = sharing,
                                                .named = NamedPlaces(names),
-                                               .places = {written, fields > 0 ? 3 : 1, seldom_new(names, written)},
+                                               .places = {written, written_count, seldom_new(names, written)},
                                                .surroundings = surroundings,
                                                .lender = {exchange_api, api}};
     function->method = {function->name.c_str(), call_borrowing, kMethFastcall | kMethKeywords, nullptr};

@@ -8,6 +8,7 @@
 #include "api/prepare/transpose.hpp"
 #include "config/archs.hpp"
 #include "config/fields.hpp"
+#include "config/host_facts.hpp"
 #include "util/ffi.hpp"
 
 namespace deep_gemm {
@@ -111,6 +112,21 @@ void pack(const TensorView& sf, const TensorView& out, int64_t rows, int64_t row
 /// Of which kernels run on this tensor's device: "sm90".
 std::string scale_layout_arch(const TensorView& tensor) {
     return std::string(name(arch_of(device_of(tensor).facts())));
+}
+
+/// What layouts of scales and weights depend on, by architecture and fact, as "sm100 multiplies_rows", one a line.
+std::string layout_facts() {
+    std::string text;
+    for (int32_t i = 0; i < kArchCount; ++i) {
+        const auto arch = static_cast<Arch>(i);
+        const HostFacts& facts = host_facts(arch);
+        const std::pair<bool, const char*> named[] = {{facts.multiplies_exponents, "multiplies_exponents"},
+                                                      {facts.fp32_scales_of_32, "fp32_scales_of_32"},
+                                                      {facts.multiplies_rows, "multiplies_rows"}};
+        for (const auto& [is_so, fact] : named)
+            if (is_so) text += concat(name(arch), " ", fact, "\n");
+    }
+    return text;
 }
 
 void transpose(const TensorView& source, const TensorView& target, const OptionalTensor& ks, int64_t psum_alignment) {
@@ -226,5 +242,6 @@ DEEP_GEMM_EXPORT(pack_scales, deep_gemm::pack_scales);
 DEEP_GEMM_EXPORT(scale_layout_transform, deep_gemm::transform);
 DEEP_GEMM_EXPORT(scale_layout_transform_k_grouped, deep_gemm::transform_k_grouped);
 DEEP_GEMM_EXPORT(scale_layout_pack, deep_gemm::pack);
+DEEP_GEMM_EXPORT(layout_facts, deep_gemm::layout_facts);
 DEEP_GEMM_EXPORT(scale_layout_arch, deep_gemm::scale_layout_arch);
 DEEP_GEMM_EXPORT(transpose, deep_gemm::transpose);

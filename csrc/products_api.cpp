@@ -1,6 +1,5 @@
 // Products: one export, which takes a call's record by named fields (api/call/product_record.hpp), and what Python
 // needs to know of it. Bindings only.
-#include <iterator>
 #include <string>
 
 #include "api/call/call_cache.hpp"
@@ -15,28 +14,14 @@
 namespace deep_gemm {
 namespace {
 
-/// The arguments with their names.
-ffi::Given named(const ffi::Given& given) {
-    require_type(given.count == std::ssize(kProductArguments), given.function, " takes ", kProductArguments.size(),
-                 " arguments, but was given ", given.count);
-    return {given.function, given.arguments, given.count, kProductArguments};
-}
-
-bool product(const ffi::Given& given) { return run_product(named(given)); }
+bool product(const ffi::Given& given) { return run_product(named<ProductRecord>(given)); }
 
 /// What the call would be known by: for tests.
 ffi::Bytes product_key(const ffi::Given& given) {
-    const CallKey key(named(given));
+    const CallKey key(named<ProductRecord>(given));
     require(key.complete(), "nothing knows this call again: it says too much, or something of another kind");
     const auto bytes = std::as_bytes(key.words());
     return {std::string(reinterpret_cast<const char*>(bytes.data()), bytes.size())};
-}
-
-/// Names of the record's fields in their order, one a word.
-std::string product_fields() {
-    std::string names;
-    for (const ffi::NamedArgument& field : kProductArguments) names += std::string(field.name) + " ";
-    return names;
 }
 
 /// Sums of the rows of [N, K] or [G, N, K], which callers keep: int32, or float32 times scales of groups of K.
@@ -65,7 +50,7 @@ std::string element_names() {
 
 DEEP_GEMM_EXPORT(product, deep_gemm::product);
 DEEP_GEMM_EXPORT(product_key, deep_gemm::product_key);
-DEEP_GEMM_EXPORT(product_fields, deep_gemm::product_fields);
+DEEP_GEMM_EXPORT(product_fields, deep_gemm::names_of<deep_gemm::ProductRecord>);
 DEEP_GEMM_EXPORT(batched_forms, deep_gemm::batched_forms);
 DEEP_GEMM_EXPORT(int8_row_sums, deep_gemm::int8_row_sums);
 DEEP_GEMM_EXPORT(element_names, deep_gemm::element_names);

@@ -235,6 +235,9 @@ def scale_layout_pack(sf: Tensor, out: Tensor, rows: int, row_granularity: int, 
     `out` is [groups, words, rows and padding], or in blocks of rows [groups, blocks, words, 128].
     """
 
+def layout_facts() -> str:
+    """What layouts depend on: lines of an architecture and a fact that it has (csrc/config/host_facts.hpp)."""
+
 def scale_layout_arch(tensor: Tensor, /) -> str:
     """Whose kernels run on this tensor's device: "sm80", "sm90", "sm100" or "sm120"."""
 
@@ -421,47 +424,64 @@ def force_prenorm_plan(rows: int, cols: int, cluster: int, /) -> None:
 # csrc/quantize_api.cpp
 
 def quantize(
+    *,
     x: Tensor,
-    layout: Tensor | None,
-    row_scale: Tensor | None,
-    s: Tensor,
+    layout: Tensor | None = None,
+    row_scale: Tensor | None = None,
+    whole: Tensor | None = None,
     q: Tensor,
-    zeros: Tensor | None,
-    sums: Tensor | None,
-    whole: Tensor | None,
-    options: Sequence[int],
-    /,
+    s: Tensor,
+    zeros: Tensor | None = None,
+    sums: Tensor | None = None,
+    element: int,
+    share: int,
+    group: int,
+    scales: int,
+    rows: int,
+    expected_m: int,
+    gate: int,
+    interleaved: int,
+    limit_bits: int,
+    alpha_bits: int,
+    up_shift_bits: int,
 ) -> bool:
-    """x [M, K] or [G, M, K], or with gates [.., 2 K] -> codes q and scales s. Options: csrc/quantize/call.hpp."""
+    """x [M, K] or [G, M, K], or with gates [.., 2 K] -> codes q and scales s. Numbers: csrc/quantize/call.hpp."""
+
+def quantize_fields() -> str:
+    """The names of its fields in their order, one a word; likewise of those below."""
 
 # csrc/routing_api.cpp
 
 def route(
+    *,
     ids: Tensor,
-    weights: Tensor | None,
-    row_weights: Tensor | None,
-    indices: Tensor | None,
+    weights: Tensor | None = None,
     row_of: Tensor,
     source: Tensor,
     ends: Tensor,
     counts: Tensor,
+    indices: Tensor | None = None,
+    row_weights: Tensor | None = None,
     masked: bool,
     alignment: int,
-    /,
 ) -> bool:
     """ids [tokens, choices] -> the row of each choice, and what is in each row."""
 
+def route_fields() -> str: ...
 def gather_rows(
+    *,
     x: Tensor,
-    scales: Tensor | None,
+    scales: Tensor | None = None,
     source: Tensor,
-    out_scales: Tensor | None,
     out: Tensor,
+    out_scales: Tensor | None = None,
     choices: int,
     clear: bool,
-    /,
 ) -> bool:
     """x [tokens, K] -> [rows, K]; choices: of a token; clear: whether rows of no token become zeros."""
 
-def combine_rows(x: Tensor, weights: Tensor | None, row_of: Tensor, unused: None, out: Tensor, /) -> bool:
+def gather_rows_fields() -> str: ...
+def combine_rows(*, x: Tensor, weights: Tensor | None = None, row_of: Tensor, out: Tensor) -> bool:
     """x [rows, N] -> [tokens, N]."""
+
+def combine_rows_fields() -> str: ...

@@ -22,9 +22,14 @@ __all__ = ["C"]
 PACKAGE_DIRECTORY = Path(__file__).resolve().parent
 LIBRARY = PACKAGE_DIRECTORY / "_C.so"
 # Called in every layer of every step: these borrow their tensors (csrc/borrowed_tensors_api.cpp).
-BORROWING = ("combine_rows", "gather_rows", "product", "quantize", "route")
-RECORDS = ("product",)  # those that take a record by named fields; what `NAME_fields` says
-WRITTEN = 4  # the place among the arguments of others of what they write
+# They take records by named fields (`NAME_fields`), and write those that stand here.
+BORROWING = {
+    "combine_rows": ("out",),
+    "gather_rows": ("out", "out_scales"),
+    "product": ("d", "d_scales", "d_count"),
+    "quantize": ("q", "s", "zeros", "sums"),
+    "route": ("row_of", "source", "ends", "counts", "indices", "row_weights"),
+}
 
 
 @contextlib.contextmanager
@@ -99,12 +104,19 @@ def _lend(module: Any) -> None:
         if exchange_api is not None:
             setattr(module, name, borrowing(module, name, exchange_api, count_writes))
         else:
-            setattr(module, name, _counting(function, count_writes, _fields(module, name)))
+            setattr(module, name, _counting(function, name, _fields(module, name), count_writes))
 
 
 def _fields(module: Any, name: str) -> tuple[str, ...]:
-    """Names of the arguments of a function, if it has such."""
-    return tuple(map(sys.intern, getattr(module, f"{name}_fields")().split())) if name in RECORDS else ()
+    """Names of the function's arguments."""
+    return tuple(map(sys.intern, getattr(module, f"{name}_fields")().split()))
+
+
+def _written(name: str, fields: tuple[str, ...]) -> slice:
+    """Where among the fields those are that it writes."""
+    first, count = fields.index(BORROWING[name][0]), len(BORROWING[name])
+    assert fields[first : first + count] == BORROWING[name], name
+    return slice(first, first + count)
 
 
 def _write_counter() -> Callable[[Any], None]:
@@ -124,20 +136,19 @@ def _write_counter() -> Callable[[Any], None]:
     return count
 
 
-def _counting(function: Any, count_writes: Callable[[Any], None], fields: tuple[str, ...] = ()) -> Any:
+def _counting(function: Any, name: str, fields: tuple[str, ...], count_writes: Callable[[Any], None]) -> Any:
     import torch
 
-    written = slice(fields.index("d"), fields.index("d") + 3) if fields else slice(WRITTEN, WRITTEN + 1)
+    written = _written(name, fields)
 
-    def call(*arguments: Any, **record: Any) -> bool:
-        given = [*arguments]
-        if fields:
-            unknown = [name for name in record if name not in fields]
-            if unknown:
-                raise TypeError(f"product takes no argument {unknown[0]!r}")
-            given += [record.get(name) for name in fields]
-            if isinstance(record["d"], (tuple, list)):
-                given[written] = (*record["d"], None)[:3]
+    def call(**record: Any) -> bool:
+        unknown = [field for field in record if field not in fields]
+        if unknown:
+            raise TypeError(f"{name} takes no argument {unknown[0]!r}")
+        given = [record.get(field) for field in fields]
+        first = given[written.start]
+        if isinstance(first, (tuple, list)):
+            given[written] = (*first, None)[: written.stop - written.start]
         if torch.is_grad_enabled() and any(getattr(argument, "requires_grad", False) for argument in given):
             raise RuntimeError("an argument asks for a gradient, which d would not have")
         done: bool = function(*given)
@@ -157,14 +168,17 @@ def borrowing(module: Any, name: str, exchange_api: object, count_writes: Callab
     library = ctypes.PyDLL(str(LIBRARY))
     make = library.deep_gemm_borrowing_function
     objects = [ctypes.py_object] * 9
-    make.argtypes = [ctypes.c_char_p, ctypes.c_void_p, ctypes.py_object, ctypes.c_ssize_t, ctypes.py_object, *objects]
+    places = [ctypes.c_ssize_t] * 2
+    make.argtypes = [ctypes.c_char_p, ctypes.c_void_p, ctypes.py_object, *places, ctypes.py_object, *objects]
     make.restype = ctypes.py_object
     fields = _fields(module, name)
+    written = _written(name, fields)
     return make(
         name.encode(),
         ctypes.cast(library[f"__tvm_ffi_{name}"], ctypes.c_void_p),
         fields,
-        fields.index("d") if fields else WRITTEN,
+        written.start,
+        written.stop - written.start,
         getattr(module, name),
         exchange_api,
         module.raise_last_error,

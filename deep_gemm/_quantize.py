@@ -65,8 +65,7 @@ class Plan(NamedTuple):
     """All that depends on no tensor."""
 
     codes: Codes
-    numbers: tuple[int, ...]  # before those of the grouping
-    gate_numbers: tuple[int, ...]  # behind them
+    numbers: tuple[int, ...]  # what no grouping says: element to up_shift, as `_launch` takes them apart
     group: int | None
     scales: str
     zeros: bool
@@ -104,8 +103,8 @@ def _make_plan(codes: Codes, group: int | None, scales: str, gate: Gate, zeros: 
         raise ValueError(f"limit must be None or positive, got {gate.limit}")
     share = "row" if group is None else codes.share
     interleaved = int(gate.layout == "interleaved" and gate.name != "")
-    numbers = (codes.element, _SHARES[share], group or 0, _FORMS[scales], _GATES[gate.name], interleaved)
-    return Plan(codes, numbers, gate_numbers, group, scales, zeros, sums, 2 if gate.name else 1)
+    numbers = (codes.element, _SHARES[share], group or 0, _FORMS[scales], _GATES[gate.name], interleaved, *gate_numbers)
+    return Plan(codes, numbers, group, scales, zeros, sums, 2 if gate.name else 1)
 
 
 def _one_of(values: Sequence[Any]) -> str:
@@ -134,10 +133,8 @@ def quantized(
     q, s, *rest = results
     zeros = rest[0] if plan.zeros else None
     sums = rest[-1] if plan.sums else None
-    options = (*plan.numbers, kind, expected_m, *plan.gate_numbers)
+    options = (*plan.numbers, kind, expected_m)
     _launch(x, layout, row_scale, s, q, zeros, sums, whole, options)
-    if given is not None and not is_dynamo_compiling():
-        torch.autograd.graph.increment_version((s, *rest))  # that of q the runtime moves
     return results
 
 
@@ -227,7 +224,28 @@ def _launch(
     try:
         if x.is_neg():
             raise TypeError("x has torch's negative bit, so its memory does not hold its values")
-        C.quantize(x, layout, row_scale, s, q, zeros, sums, whole, options)
+        element, share, group, scales, gate, interleaved, limit, alpha, up_shift, rows, expected_m = options
+        C.quantize(
+            x=x,
+            layout=layout,
+            row_scale=row_scale,
+            whole=whole,
+            q=q,
+            s=s,
+            zeros=zeros,
+            sums=sums,
+            element=element,
+            share=share,
+            group=group,
+            scales=scales,
+            rows=rows,
+            expected_m=expected_m,
+            gate=gate,
+            interleaved=interleaved,
+            limit_bits=limit,
+            alpha_bits=alpha,
+            up_shift_bits=up_shift,
+        )
         return
     except Exception as error:
         failure = error

@@ -18,15 +18,8 @@ _CHUNK = 1 << 24  # elements of two matrices that are multiplied at once
 _OPERATORS: dict[str, Callable[..., None]] = {}
 
 
-def _launch(name: str, function: Callable[..., bool], *given: Any) -> None:
-    if is_dynamo_compiling():
-        _OPERATORS[name](*given)
-        return
-    try:
-        function(*given)
-        return
-    except Exception as error:
-        failure = error
+def _serve(name: str, failure: Exception, *given: Any) -> None:
+    """What the runtime refused: by torch's operator where torch traces; else an error."""
     tensors = [value for value in given if isinstance(value, torch.Tensor)]
     if operators.is_traced(tensors):
         _OPERATORS[name](*given)
@@ -35,37 +28,91 @@ def _launch(name: str, function: Callable[..., bool], *given: Any) -> None:
     raise next(filter(None, rejections), failure.with_traceback(None))
 
 
-def launch_route(*given: Any) -> None:
-    _launch("route", C.route, *given)
+def launch_route(
+    ids: torch.Tensor,
+    weights: torch.Tensor | None,
+    row_of: torch.Tensor,
+    source: torch.Tensor,
+    ends: torch.Tensor,
+    counts: torch.Tensor,
+    indices: torch.Tensor | None,
+    row_weights: torch.Tensor | None,
+    masked: bool,
+    alignment: int,
+) -> None:
+    if is_dynamo_compiling():
+        _OPERATORS["route"](ids, weights, row_of, source, ends, counts, indices, row_weights, masked, alignment)
+        return
+    try:
+        C.route(
+            ids=ids,
+            weights=weights,
+            row_of=row_of,
+            source=source,
+            ends=ends,
+            counts=counts,
+            indices=indices,
+            row_weights=row_weights,
+            masked=masked,
+            alignment=alignment,
+        )
+        return
+    except Exception as error:
+        failure = error
+    _serve("route", failure, ids, weights, row_of, source, ends, counts, indices, row_weights, masked, alignment)
 
 
-def launch_gather(*given: Any) -> None:
-    _launch("gather_rows", C.gather_rows, *given)
+def launch_gather(
+    x: torch.Tensor,
+    scales: torch.Tensor | None,
+    source: torch.Tensor,
+    out: torch.Tensor,
+    out_scales: torch.Tensor | None,
+    choices: int,
+    clear: bool,
+) -> None:
+    if is_dynamo_compiling():
+        _OPERATORS["gather_rows"](x, scales, source, out, out_scales, choices, clear)
+        return
+    try:
+        C.gather_rows(x=x, scales=scales, source=source, out=out, out_scales=out_scales, choices=choices, clear=clear)
+        return
+    except Exception as error:
+        failure = error
+    _serve("gather_rows", failure, x, scales, source, out, out_scales, choices, clear)
 
 
-def launch_combine(*given: Any) -> None:
-    _launch("combine_rows", C.combine_rows, *given)
+def launch_combine(x: torch.Tensor, weights: torch.Tensor | None, row_of: torch.Tensor, out: torch.Tensor) -> None:
+    if is_dynamo_compiling():
+        _OPERATORS["combine_rows"](x, weights, row_of, out)
+        return
+    try:
+        C.combine_rows(x=x, weights=weights, row_of=row_of, out=out)
+        return
+    except Exception as error:
+        failure = error
+    _serve("combine_rows", failure, x, weights, row_of, out)
 
 
 _OPERATORS["route"] = operators.define_writer(
-    "route(Tensor ids, Tensor? weights, Tensor(a!)? row_weights, Tensor(b!)? indices, Tensor(c!) row_of, "
-    "Tensor(d!) source, Tensor(e!) ends, Tensor(f!) counts, bool masked, int alignment) -> ()",
+    "route(Tensor ids, Tensor? weights, Tensor(a!) row_of, Tensor(b!) source, Tensor(c!) ends, Tensor(d!) counts, "
+    "Tensor(e!)? indices, Tensor(f!)? row_weights, bool masked, int alignment) -> ()",
     launch_route,
 )
 _OPERATORS["gather_rows"] = operators.define_writer(
-    "gather_rows(Tensor x, Tensor? scales, Tensor source, Tensor(a!)? out_scales, Tensor(b!) out, int choices, "
+    "gather_rows(Tensor x, Tensor? scales, Tensor source, Tensor(a!) out, Tensor(b!)? out_scales, int choices, "
     "bool clear) -> ()",
     launch_gather,
 )
 _OPERATORS["combine_rows"] = operators.define_writer(
-    "combine_rows(Tensor x, Tensor? weights, Tensor row_of, Tensor? unused, Tensor(a!) out) -> ()", launch_combine
+    "combine_rows(Tensor x, Tensor? weights, Tensor row_of, Tensor(a!) out) -> ()", launch_combine
 )
 
 
 def gathered(x: torch.Tensor, source: torch.Tensor, choices: int, clear: bool) -> torch.Tensor:
     """Rows of x `[tokens, K]` by `source`, whose shape they have in front of K."""
     out = x.new_empty((*source.shape, x.shape[1]))
-    launch_gather(x, None, source.view(-1), None, out.view(-1, x.shape[1]), choices, clear)
+    launch_gather(x, None, source.view(-1), out.view(-1, x.shape[1]), None, choices, clear)
     return out
 
 
@@ -73,7 +120,7 @@ def combined(
     y: torch.Tensor, row_of: torch.Tensor, weights: torch.Tensor | None, dtype: torch.dtype | None
 ) -> torch.Tensor:
     out = y.new_empty((row_of.shape[0], y.shape[-1]), dtype=dtype or y.dtype)
-    launch_combine(y.view(-1, y.shape[-1]), weights, row_of, None, out)
+    launch_combine(y.view(-1, y.shape[-1]), weights, row_of, out)
     return out
 
 

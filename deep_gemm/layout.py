@@ -32,7 +32,7 @@ __all__ = [
 _TMA_ALIGNMENT_BYTES = 16
 _SCALES_PER_WORD = 4
 _K_GROUPED_GRANULARITIES = (32, 128)
-_MULTIPLY_EXPONENTS = ("sm100", "sm120")  # architectures whose tensor cores do
+_FACTS = frozenset(C.layout_facts().splitlines())  # "sm100 multiplies_exponents" (csrc/config/host_facts.hpp)
 _SIGN_AND_MANTISSA = -0x7F800001  # the bits 0x807FFFFF of an FP32 number, as int32
 
 # Numbers of `enum class ScaleEncoding` in deep_gemm/include/deep_gemm/kernels/scale_layout_params.cuh.
@@ -197,8 +197,10 @@ def transform_sf_into_required_layout(
     """
     arch = _arch(sf)
     packed = sf.dtype == torch.int32
-    packs = arch in _MULTIPLY_EXPONENTS and not packed and not (disable_ue8m0_cast or _fp32_scales_are_set(sf))
-    rows_per_scale, columns_per_scale = _granularity(recipe, is_sfa, _shared_by(arch == "sm100", packed, packs))
+    packs = f"{arch} multiplies_exponents" in _FACTS and not packed
+    packs = packs and not (disable_ue8m0_cast or _fp32_scales_are_set(sf))
+    of_32 = f"{arch} fp32_scales_of_32" in _FACTS
+    rows_per_scale, columns_per_scale = _granularity(recipe, is_sfa, _shared_by(of_32, packed, packs))
     mn, k = integer("mn", mn, smallest=0), integer("k", k, smallest=0)
     grouped = num_groups is not None
     dimensions = (3,) if grouped else (2,)
@@ -242,14 +244,14 @@ def _fp32_scales_are_set(sf: torch.Tensor) -> bool:
     return get_fp32_scales(None if sf.is_meta else sf.device)
 
 
-def _shared_by(blackwell: bool, packed: bool, packs: bool) -> tuple[tuple[int, int], ...]:
+def _shared_by(fp32_of_32: bool, packed: bool, packs: bool) -> tuple[tuple[int, int], ...]:
     """Rows and columns that may share a scale of an operand."""
     if packed:
         return (1, 32), (1, 128)
     if packs:
         return (1, 32), (32, 32), (128, 32), (1, 128), (128, 128)
     as_they_are = (1, 128), (128, 128)
-    return as_they_are if blackwell else ((1, 32), (32, 32), (128, 32), *as_they_are)
+    return ((1, 32), (32, 32), (128, 32), *as_they_are) if fp32_of_32 else as_they_are
 
 
 def _granularity(recipe: Sequence[int], is_sfa: bool | None, possible: tuple[tuple[int, int], ...]) -> tuple[int, int]:

@@ -222,7 +222,7 @@ def _layer(
     down = y.new_empty((count, buffer.hidden))
     gemm(inner, l2_weights, down, grouping=grouping)
     out = y if y.is_contiguous() else torch.empty_like(y, memory_format=torch.contiguous_format)
-    _routing.launch_combine(down, None, found.row_of, None, out)
+    _routing.launch_combine(down, None, found.row_of, out)
     if out is not y:
         y.copy_(out)
     if stats is not None:

@@ -114,7 +114,7 @@ def route(
     given, row_weights = None, None
     if weights is not None:
         given, row_weights = weights.detach().contiguous(), ids.new_empty(shape, dtype=torch.float32)
-    _routing.launch_route(ids.contiguous(), given, row_weights, indices, row_of, source, ends, counts, masked, step)
+    _routing.launch_route(ids.contiguous(), given, row_of, source, ends, counts, indices, row_weights, masked, step)
     return Routing(kind, row_of, source, counts, ends, indices, row_weights)
 
 
@@ -147,7 +147,7 @@ def gather(x: Rows, routing: Routing, *, clear: bool = False) -> Rows:
     memory = scales.new_empty((*lead, scales.shape[1], padded))
     out_scales = memory.transpose(-1, -2)[..., :m, :]
     flat = out.view(-1, data.shape[1])
-    _routing.launch_gather(data, scales, routing.source.view(-1), out_scales, flat, routing.choices, clear)
+    _routing.launch_gather(data, scales, routing.source.view(-1), flat, out_scales, routing.choices, clear)
     return out, out_scales
 
 

@@ -11,6 +11,7 @@
 #include "../api/call/kernel_cache.hpp"
 #include "../api/call/lender.hpp"
 #include "../api/call/tensors.hpp"
+#include "../config/host_facts.hpp"
 
 namespace deep_gemm {
 namespace {
@@ -65,11 +66,9 @@ int32_t max_rows(int32_t cols, int32_t smem_bytes) {
     return smem_bytes > kRoom && cols <= 16 ? kMaxRows : kMaxRows / 2;
 }
 
-/// Twice as many where registers suffice and many rows of B pass each: Hopper, 137 rows of 28,672: 13.9 us for 16.4.
-/// Other shapes gained less than 6 %, or lost.
 int32_t warps_of(Arch arch, int32_t rows, int32_t cols, int32_t cluster) {
-    return arch == Arch::sm90 && rows == kMinRows && cols == 24 && cluster == kMaxCluster ? 2 * kPrenormWarps
-                                                                                          : kPrenormWarps;
+    const bool few_of_many = rows == kMinRows && cols == 24 && cluster == kMaxCluster;
+    return few_of_many && host_facts(arch).doubles_prenorm_warps ? 2 * kPrenormWarps : kPrenormWarps;
 }
 
 /// Thousandths of a GPU's SMs that clusters of so many CTAs find room on: GPCs are no multiples of them.

@@ -5,36 +5,46 @@
 
 #include <array>
 
+#include "../api/call/record.hpp"
 #include "../api/call/tensors.hpp"
-#include "../util/ffi.hpp"
 
 namespace deep_gemm {
 
-struct QuantizeTensors {
-    const TensorView& x;
-    const OptionalTensor& row_scale;
-    const OptionalTensor& layout;
-    const TensorView& s;
-    const TensorView& q;
-    const OptionalTensor& zeros;
-    const OptionalTensor& sums;   // of rows' codes
-    const OptionalTensor& whole;  // the scale of the whole tensor, beside those of E4M3
+struct QuantizeRecord {
+    TensorView x;
+    OptionalTensor layout, row_scale;
+    OptionalTensor whole;  // the scale of the whole tensor, beside those of E4M3
+    // Written.
+    TensorView q, s;
+    OptionalTensor zeros, sums;  // sums of rows' codes
+    // What tensors do not tell, as deep_gemm/_quantize.py numbers it.
+    int64_t element = 0, share = 0, group = 0, scales = 0;
+    int64_t rows = 0, expected_m = 0;
+    int64_t gate = 0;
+    bool interleaved = false;
+    int64_t limit_bits = 0, alpha_bits = 0, up_shift_bits = 0;  // the gate's numbers
 };
 
-/// What tensors do not tell, as deep_gemm/_quantize.py numbers it.
-struct QuantizeOptions {
-    explicit QuantizeOptions(const ffi::Integers& numbers);
-
-    Element output;
-    ScaleShare share;
-    int32_t group;
-    ScaleForm scales;
-    GateKind gate;
-    bool interleaved;
-    RowLayout layout;
-    int32_t expected_m;
-    GateNumbers numbers;  // of the gate
-};
+template <>
+inline constexpr auto kFieldsOf<QuantizeRecord> = std::tuple{Field{"x", &QuantizeRecord::x},
+                                                             Field{"layout", &QuantizeRecord::layout},
+                                                             Field{"row_scale", &QuantizeRecord::row_scale},
+                                                             Field{"whole", &QuantizeRecord::whole},
+                                                             Field{"q", &QuantizeRecord::q},
+                                                             Field{"s", &QuantizeRecord::s},
+                                                             Field{"zeros", &QuantizeRecord::zeros},
+                                                             Field{"sums", &QuantizeRecord::sums},
+                                                             Field{"element", &QuantizeRecord::element},
+                                                             Field{"share", &QuantizeRecord::share},
+                                                             Field{"group", &QuantizeRecord::group},
+                                                             Field{"scales", &QuantizeRecord::scales},
+                                                             Field{"rows", &QuantizeRecord::rows},
+                                                             Field{"expected_m", &QuantizeRecord::expected_m},
+                                                             Field{"gate", &QuantizeRecord::gate},
+                                                             Field{"interleaved", &QuantizeRecord::interleaved},
+                                                             Field{"limit_bits", &QuantizeRecord::limit_bits},
+                                                             Field{"alpha_bits", &QuantizeRecord::alpha_bits},
+                                                             Field{"up_shift_bits", &QuantizeRecord::up_shift_bits}};
 
 struct QuantizeCall {
     DeviceId device;
@@ -46,7 +56,7 @@ struct QuantizeCall {
 };
 
 /// Refuses what cannot be right in a sentence.
-QuantizeCall check_quantize(const QuantizeTensors& tensors, const QuantizeOptions& options);
+QuantizeCall check_quantize(const QuantizeRecord& record);
 
 void run_quantize(QuantizeCall& call);
 

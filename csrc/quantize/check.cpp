@@ -101,11 +101,11 @@ void require_own_memory(const TensorView& written, const char* name, const Tenso
     require(!share_memory(written, other), name, " must have memory of its own, but shares it with ", other_name);
 }
 
-void check_layout(const QuantizeTensors& t, const QuantizeOptions& o, DeviceId device, const Matrix& x) {
-    if (o.layout == RowLayout::all) return;
+void check_layout(const QuantizeRecord& t, RowLayout rows, DeviceId device, const Matrix& x) {
+    if (rows == RowLayout::all) return;
     require(t.layout.has_value(), "a grouping must have a tensor that says which rows exist");
     const TensorView& layout = *t.layout;
-    const bool masked = o.layout == RowLayout::masked, psum = o.layout == RowLayout::psum;
+    const bool masked = rows == RowLayout::masked, psum = rows == RowLayout::psum;
     const char* const name = masked ? "counts" : "layout";
     require_type(is_int32(layout.dtype()), name, " must be int32, got ", describe(layout.dtype()));
     require_device(layout, name, device, "x");
@@ -121,20 +121,15 @@ void check_layout(const QuantizeTensors& t, const QuantizeOptions& o, DeviceId d
 
 }  // namespace
 
-QuantizeOptions::QuantizeOptions(const ffi::Integers& n) {
-    require(n.size() == 11, "options must be 11 numbers, got ", n.size());
-    output = choice(n[0], Element::e2m1r, "element"), share = choice(n[1], ScaleShare::block, "share of a scale");
-    group = to_int32(n[2], "group"), scales = choice(n[3], ScaleForm::e4m3, "form of scales");
-    gate = choice(n[4], GateKind::geglu_tanh, "gate"), interleaved = n[5] != 0;
-    layout = choice(n[6], RowLayout::masked, "layout of rows"), expected_m = to_int32(n[7], "expected_m");
-    numbers = {.limit = float_of(n[8]), .alpha = float_of(n[9]), .up_shift = float_of(n[10])};
-}
-
-QuantizeCall check_quantize(const QuantizeTensors& t, const QuantizeOptions& o) {
+QuantizeCall check_quantize(const QuantizeRecord& t) {
     QuantizeCall call{.device = device_id_of(t.x, "x"), .config = {}, .params = {}, .extents = {}};
     QuantizeConfig& c = call.config;
-    c.input = element_of(t.x.dtype()), c.output = o.output, c.share = o.share, c.group = o.group, c.scales = o.scales;
-    c.gate = o.gate, c.interleaved = o.interleaved, c.layout = o.layout;
+    c.input = element_of(t.x.dtype()), c.output = choice(t.element, Element::e2m1r, "element");
+    c.share = choice(t.share, ScaleShare::block, "share of a scale"), c.group = to_int32(t.group, "group");
+    c.scales = choice(t.scales, ScaleForm::e4m3, "form of scales");
+    c.gate = choice(t.gate, GateKind::geglu_tanh, "gate"), c.interleaved = t.interleaved;
+    c.layout = choice(t.rows, RowLayout::masked, "layout of rows");
+    const int32_t expected_m = to_int32(t.expected_m, "expected_m");
     c.row_scale = t.row_scale.has_value(), c.zeros = t.zeros.has_value(), c.sums = t.sums.has_value();
 
     const Matrix x = input_of(t.x, c.input, c.gates());
@@ -150,7 +145,7 @@ QuantizeCall check_quantize(const QuantizeTensors& t, const QuantizeOptions& o) 
     require_places(t.q, "q"), require_places(t.s, "s");
     require_own_memory(t.q, "q", t.x, "x"), require_own_memory(t.s, "s", t.x, "x");
     require_own_memory(t.q, "q", t.s, "s");
-    check_layout(t, o, call.device, x);
+    check_layout(t, c.layout, call.device, x);
     check_counts(t.zeros, "zeros", t.x, call.device), check_counts(t.sums, "sums", t.x, call.device);
 
     QuantizeParams& p = call.params;
@@ -161,10 +156,10 @@ QuantizeCall check_quantize(const QuantizeTensors& t, const QuantizeOptions& o) 
     p.s_group_stride = s.group_stride, p.s_row_stride = s.row_stride, p.s_k_stride = s.col_stride;
     require(k <= int64_t{1} << 30, "K must be at most 2^30, got ", k);
     p.rows = to_int32(x.rows, "M"), p.k = to_int32(k, "K");
-    p.gate = o.numbers;
+    p.gate = {.limit = float_of(t.limit_bits), .alpha = float_of(t.alpha_bits), .up_shift = float_of(t.up_shift_bits)};
     p.alignment = CallSettings::m_alignment().load(std::memory_order_relaxed);
     call.matrices = x.groups;
-    call.likely_rows = c.layout == RowLayout::masked ? std::min<int64_t>(o.expected_m, x.rows) : x.rows;
+    call.likely_rows = c.layout == RowLayout::masked ? std::min<int64_t>(expected_m, x.rows) : x.rows;
     call.extents = {Extent{x.data, x.bytes, "x", false}, {q.data, q.bytes, "q", true}, {s.data, s.bytes, "s", true}};
     if (t.layout) {
         p.layout = reinterpret_cast<const int32_t*>(t.layout->data());

@@ -68,7 +68,7 @@ int64_t blocks_of(int64_t blocks) {
 
 }  // namespace
 
-void gather_rows(const GatherTensors& t, int64_t choices, bool clear) {
+void gather_rows(const GatherRecord& t) {
     const DeviceId device_id = device_id_of(t.x, "x");
     const int64_t element_bytes = t.x.dtype().bits / 8;
     require_type(t.x.dtype().code == t.out.dtype().code && t.x.dtype().bits == t.out.dtype().bits && element_bytes > 0,
@@ -77,7 +77,7 @@ void gather_rows(const GatherTensors& t, int64_t choices, bool clear) {
     check_places(t.source, "source", device_id, 1);
     require(out.rows == t.source.size(0) && out.cols == x.cols, "out must be [", t.source.size(0), ", ", x.cols,
             "], got shape ", describe_shape(t.out));
-    require(choices >= 1, "choices must be at least 1, got ", choices);
+    require(t.choices >= 1, "choices must be at least 1, got ", t.choices);
     require(!share_memory(t.out, t.x), "out must have memory of its own, but shares it with x");
     require(t.scales.has_value() == t.out_scales.has_value(), "scales and their results must come together");
 
@@ -86,11 +86,11 @@ void gather_rows(const GatherTensors& t, int64_t choices, bool clear) {
     p.x_row_stride = x.row_stride * element_bytes, p.out_row_stride = out.row_stride * element_bytes;
     GatherConfig c{.piece_bytes = piece_bytes(x, out, row_bytes, p.x_row_stride, p.out_row_stride),
                    .scales = t.scales.has_value(),
-                   .clear = clear};
+                   .clear = t.clear};
     p.x = reinterpret_cast<const uint8_t*>(x.data), p.out = reinterpret_cast<uint8_t*>(out.data);
     p.source = reinterpret_cast<const int32_t*>(t.source.data());
     p.rows = to_int32(out.rows, "rows"), p.rows_of_group = std::max(p.rows, 1);
-    p.choices = to_int32(choices, "choices"), p.pieces = to_int32(row_bytes / c.piece_bytes, "a row");
+    p.choices = to_int32(t.choices, "choices"), p.pieces = to_int32(row_bytes / c.piece_bytes, "a row");
     Extent extents[] = {{x.data, x.bytes, "x", false},
                         {out.data, out.bytes, "out", true},
                         {t.source.data(), extent_bytes(t.source), "source", false},
@@ -127,7 +127,7 @@ void gather_rows(const GatherTensors& t, int64_t choices, bool clear) {
     device.launch(kernel, may_start_early(shape, device), &p, sizeof(p), current_stream(device_id), extents);
 }
 
-void combine_rows(const CombineTensors& t) {
+void combine_rows(const CombineRecord& t) {
     const DeviceId device_id = device_id_of(t.x, "x");
     CombineConfig c{.input = element_of(t.x.dtype()), .output = element_of(t.out.dtype())};
     const auto served = [](Element e) { return e == Element::bf16 || e == Element::fp16 || e == Element::fp32; };

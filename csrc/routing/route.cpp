@@ -50,7 +50,9 @@ void check_numbers(const TensorView& tensor, const char* name, DeviceId device, 
 
 }  // namespace
 
-void route(const RouteTensors& t, bool masked, int64_t alignment) {
+void route(const RouteRecord& t) {
+    const bool masked = t.masked;
+    const int64_t alignment = t.alignment;
     const DeviceId device_id = device_id_of(t.ids, "ids");
     const bool wide = is_dtype(t.ids.dtype(), kDLInt, 64);
     require_type(wide || is_int32(t.ids.dtype()), "ids must be int32 or int64, got ", describe(t.ids.dtype()));

@@ -11,6 +11,7 @@ namespace deep_gemm {
 
 class TensorView {
 public:
+    TensorView() = default;  // of a record that is read yet
     /// The description must outlive this.
     explicit TensorView(const DLTensor& tensor) : tensor_(&tensor) {}
 
@@ -28,7 +29,7 @@ public:
     }
 
 private:
-    const DLTensor* tensor_;
+    const DLTensor* tensor_ = nullptr;
 };
 
 using OptionalTensor = std::optional<TensorView>;

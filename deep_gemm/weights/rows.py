@@ -28,7 +28,7 @@ _MAX_EXPONENT = 254
 
 def are_multiplied_on(tensor: torch.Tensor) -> bool:
     """Whether kernels of this tensor's device multiply rows."""
-    return bool(C.scale_layout_arch(tensor) == "sm100")
+    return f"{C.scale_layout_arch(tensor)} multiplies_rows" in C.layout_facts().splitlines()
 
 
 def row_bytes(k: int) -> int:

@@ -1,4 +1,4 @@
-"""deep_gemm/_C.pyi says what _C.so exports: the same names, with as many arguments, and a record's fields."""
+"""deep_gemm/_C.pyi says what _C.so exports: the same names, with as many arguments. Records: test_records.py."""
 
 import ast
 import re
@@ -35,12 +35,3 @@ def test_argument_counts(name):
     # No export takes twenty, so that nothing runs: the call is refused with the number that is wanted.
     with pytest.raises(TypeError, match=rf"takes {COUNTS[name]} arguments, but was given 20"):
         getattr(C, name)(*range(20))
-
-
-def test_fields_of_a_record():
-    names = [argument.arg for argument in FUNCTIONS["product"].kwonlyargs]
-    assert names == C.product_fields().split()
-    with pytest.raises(TypeError, match="product takes no argument 'e'"):
-        C.product(a=None, e=None)
-    with pytest.raises(TypeError, match="product takes its arguments by their names only"):
-        C.product(None)

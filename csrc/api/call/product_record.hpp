@@ -1,17 +1,11 @@
-// What a product's call says: one record, by named fields, from Python to the checks.
-//
-// Python names the fields that it gives (`C.product(a=..., b=..., d=..., layout=...)`, deep_gemm/_C.pyi), and the key
-// of a cached call is made of all of them (call_cache.hpp). So a field that is added here can be forgotten nowhere.
+// What a product's call says (`C.product(a=..., b=..., d=..., layout=...)`, deep_gemm/_C.pyi). The key of a cached call
+// is made of all fields (call_cache.hpp), so one that is added here can be forgotten nowhere.
 #pragma once
 
-#include <array>
 #include <optional>
-#include <string_view>
 #include <tuple>
-#include <utility>
 
-#include "../../config/fields.hpp"
-#include "../../util/ffi.hpp"
+#include "record.hpp"
 
 namespace deep_gemm {
 
@@ -40,9 +34,6 @@ struct ProductRecord {
     Numbers gate;
     OptionalTensor row_scale;
     Numbers head_splits;
-
-    /// Of arguments in the order of `kProductArguments`.
-    static ProductRecord of(const ffi::Given& given);
 };
 
 /// Each field once: in this order they cross the boundary.
@@ -88,30 +79,6 @@ inline constexpr auto kFieldsOf<ProductRecord> = std::tuple{
     Field{"head_splits", &ProductRecord::head_splits},
 };
 
-namespace record_detail {
-
-constexpr ffi::ArgumentKind kind_of(OptionalTensor ProductRecord::*) { return ffi::ArgumentKind::tensor; }
-constexpr ffi::ArgumentKind kind_of(ProductRecord::Number ProductRecord::*) { return ffi::ArgumentKind::number; }
-constexpr ffi::ArgumentKind kind_of(ProductRecord::Numbers ProductRecord::*) { return ffi::ArgumentKind::numbers; }
-
-}  // namespace record_detail
-
-/// The fields as arguments.
-inline constexpr auto kProductArguments = std::apply(
-    [](const auto&... field) {
-        return std::array{ffi::NamedArgument{field.name.data(), record_detail::kind_of(field.member)}...};
-    },
-    kFieldsOf<ProductRecord>);
-static_assert(kProductArguments.size() <= 64, "a key has a bit for each");
-
-inline ProductRecord ProductRecord::of(const ffi::Given& given) {
-    ProductRecord record;
-    int32_t index = 0;
-    const auto take = [&]<typename Value>(Value ProductRecord::* member) {
-        record.*member = ffi::Taking<Value>::from(given, index++);
-    };
-    std::apply([&](const auto&... field) { (take(field.member), ...); }, kFieldsOf<ProductRecord>);
-    return record;
-}
+static_assert(kArgumentsOf<ProductRecord>.size() <= 64, "a key has a bit for each");
 
 }  // namespace deep_gemm

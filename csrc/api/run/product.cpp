@@ -158,7 +158,7 @@ bool run_product(const ffi::Given& given) {
         return true;
     }
     begin_cold_call();
-    const ProductRecord r = ProductRecord::of(given);
+    const ProductRecord r = record_of<ProductRecord>(given);
     require_taken(r);
     const Operands operands{r};
     if (r.ks) return run_k_groups(r, operands);

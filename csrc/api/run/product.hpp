@@ -5,7 +5,7 @@
 
 namespace deep_gemm {
 
-/// Of arguments named as `kProductArguments`. A call that comes again is launched as it was. Returns what
+/// Of arguments named as those of `ProductRecord`. A call that comes again is launched as it was. Returns what
 /// `run_checked_gemm` does; and false where B is a pair of FP4 weights of which the record does not say so: the caller
 /// then says it.
 bool run_product(const ffi::Given& given);

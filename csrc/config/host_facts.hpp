@@ -1,0 +1,29 @@
+// What only the host asks of an architecture. What kernels ask too: arch/facts.cuh.
+#pragma once
+
+#include <deep_gemm/arch/facts.cuh>
+
+#include <array>
+
+namespace deep_gemm {
+
+struct HostFacts {
+    bool multiplies_exponents;  // its tensor cores do; scales that are laid out ahead are words of exponents
+    bool fp32_scales_of_32;     // FP32 scales, as they are, may be for 32 of K
+    bool multiplies_rows;       // of FP4 weights that lie in rows
+    // Warps of the pre-norm product where registers suffice and many rows of B pass each: Hopper, 137 rows of 28,672:
+    // 13.9 us for 16.4 with twice as many. Other shapes gained less than 6 %, or lost; other architectures were not
+    // measured.
+    bool doubles_prenorm_warps;
+};
+
+inline constexpr std::array<HostFacts, kArchCount> kHostFacts = {{
+    {.multiplies_exponents = false, .fp32_scales_of_32 = true, .multiplies_rows = false, .doubles_prenorm_warps = false},
+    {.multiplies_exponents = false, .fp32_scales_of_32 = true, .multiplies_rows = false, .doubles_prenorm_warps = true},
+    {.multiplies_exponents = true, .fp32_scales_of_32 = false, .multiplies_rows = true, .doubles_prenorm_warps = false},
+    {.multiplies_exponents = true, .fp32_scales_of_32 = true, .multiplies_rows = false, .doubles_prenorm_warps = false},
+}};
+
+constexpr const HostFacts& host_facts(Arch arch) { return kHostFacts[static_cast<size_t>(arch)]; }
+
+}  // namespace deep_gemm
