@@ -201,6 +201,7 @@ def test_experts_of_few_bits(device, element, activations) -> None:
     assert torch.equal(*results)
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize(("activations", "tokens"), [("bf16", 20), ("fp8", 20), ("fp8", 100)])
 def test_experts_packed_for_their_gate(activations, tokens, monkeypatch) -> None:
     """The first product applies it, and with many rows an expert quantises for the second one, by the same weights."""

@@ -218,6 +218,7 @@ def values_of(experts: nn.GroupedExperts) -> list[torch.Tensor]:
     return [*sides, down.mT]
 
 
+@pytest.mark.sampled(5)
 @pytest.mark.parametrize("form", ["w4afp8", "fp8", "mxfp4", "parameters", "parameters with biases"])
 def test_parts_of_experts_are_parts_of_the_whole(form, tmp_path) -> None:
     if form.startswith("parameters"):
