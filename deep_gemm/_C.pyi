@@ -450,6 +450,30 @@ def quantize(
 def quantize_fields() -> str:
     """The names of its fields in their order, one a word; likewise of those below."""
 
+# csrc/moe_api.cpp
+
+def moe_layer(
+    rows: Tensor,
+    row_scales: Tensor,
+    up: Tensor,
+    up_scales: Tensor,
+    down: Tensor,
+    down_scales: Tensor,
+    ends: Tensor,
+    row_weights: Tensor,
+    inner: Tensor,
+    inner_scales: Tensor,
+    out: Tensor,
+    ready: Tensor,
+    expected_m: int,
+    gate: Sequence[int],
+    /,
+) -> None:
+    """Both products of a MoE layer in one launch, by psum ends: rows [rows, K] -> inner, quantised -> out [rows, N].
+
+    `ready`: int32, a counter for each 8 rows, 0 before and after.
+    """
+
 # csrc/routing_api.cpp
 
 def route(

@@ -25,6 +25,7 @@ from typing import Any
 import torch
 
 from . import _routing, quantize, routing
+from ._extension import C
 from ._gates import QUANTISE_PACKED_FROM, SIDE
 from ._gemm import Contiguous, gemm
 from ._numbers import fp32_bits, integer
@@ -204,23 +205,16 @@ def _layer(
     expected = max(-(-tokens * buffer.num_topk // buffer.num_experts), 1)
     kind = _kind_of_rows(l1_weights, buffer, expected)
     found = routing.route(buffer.topk_idx[:tokens], buffer.num_experts, kind=kind, weights=buffer.topk_weights[:tokens])
-    assert found.row_weights is not None
-    if found.indices is not None:
-        grouping = Contiguous(found.indices)
-    else:
-        grouping = Contiguous(found.ends, psum=True, zero_padding=False, expected_m=expected)
     rows = routing.gather((buffer.x[:tokens], buffer.x_sf[:tokens]), found)
-    count = found.source.shape[0]
-    inner = _quantised_rows(y, count, buffer.intermediate_hidden)
-    steps = Chain(gate, RowScale(found.row_weights))
-    if isinstance(l1_weights, PackedWeights) and expected < QUANTISE_PACKED_FROM:
-        wide = y.new_empty((count, buffer.intermediate_hidden), dtype=torch.float32)
-        gemm(rows, l1_weights, wide, grouping=grouping, epilogue=steps)
-        quantize.fp8(wide, out=inner, grouping=grouping)
+    down = y.new_empty((found.source.shape[0], buffer.hidden))
+    inner = _quantised_rows(y, down.shape[0], buffer.intermediate_hidden)
+    if buffer.ready is None or isinstance(l1_weights, PackedWeights) or isinstance(l2_weights, PackedWeights):
+        _one_after_the_other(rows, l1_weights, l2_weights, found, inner, down, expected, gate)
     else:
-        gemm(rows, l1_weights, inner, grouping=grouping, epilogue=steps)
-    down = y.new_empty((count, buffer.hidden))
-    gemm(inner, l2_weights, down, grouping=grouping)
+        assert isinstance(rows, tuple)
+        assert found.row_weights is not None
+        weights, between = (*l1_weights, *l2_weights), (found.ends, found.row_weights)
+        C.moe_layer(*rows, *weights, *between, *inner, down, buffer.ready, expected, gate.record)
     out = y if y.is_contiguous() else torch.empty_like(y, memory_format=torch.contiguous_format)
     _routing.launch_combine(down, None, found.row_of, out)
     if out is not y:
@@ -229,8 +223,34 @@ def _layer(
         stats.add_(found.counts)
 
 
+def _one_after_the_other(
+    rows: routing.Rows,
+    l1_weights: Weights,
+    l2_weights: Weights,
+    found: routing.Routing,
+    inner: Scaled,
+    down: torch.Tensor,
+    expected: int,
+    gate: SwiGLU,
+) -> None:
+    """Both products, a launch each."""
+    if found.indices is not None:
+        grouping = Contiguous(found.indices)
+    else:
+        grouping = Contiguous(found.ends, psum=True, zero_padding=False, expected_m=expected)
+    assert found.row_weights is not None
+    steps = Chain(gate, RowScale(found.row_weights))
+    if isinstance(l1_weights, PackedWeights) and expected < QUANTISE_PACKED_FROM:
+        wide = down.new_empty(inner[0].shape, dtype=torch.float32)
+        gemm(rows, l1_weights, wide, grouping=grouping, epilogue=steps)
+        quantize.fp8(wide, out=inner, grouping=grouping)
+    else:
+        gemm(rows, l1_weights, inner, grouping=grouping, epilogue=steps)
+    gemm(inner, l2_weights, down, grouping=grouping)
+
+
 def _kind_of_rows(weights: Weights, buffer: SM90SymmBuffer, expected: int) -> str:
-    measured = buffer.arch == "sm90" and not isinstance(weights, PackedWeights)
+    measured = buffer.arch == "sm90" and buffer.ready is None and not isinstance(weights, PackedWeights)
     return "indices" if measured and expected in _ROWS_WITH_INDICES else "psum"
 
 

@@ -7,8 +7,10 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from . import _fallback
+from ._compiled import alignment_now
 from ._extension import C
 from ._numbers import integer
+from .routing import most_rows
 
 if TYPE_CHECKING:
     from torch.distributed import ProcessGroup
@@ -41,6 +43,7 @@ class SM90SymmBuffer:
         activation: str = "swiglu",
         *,
         device: torch.device | str | None = None,
+        persistent: bool = False,
     ) -> None:
         if group is not None and group.size() != 1:
             raise ValueError(
@@ -67,7 +70,11 @@ class SM90SymmBuffer:
                 f"an SM90SymmBuffer must be on a GPU with kernels for SM80 or SM90, got {arch}, whose products take "
                 "other scales: use deep_gemm.nn.GroupedExperts"
             )
+        if persistent and arch != "sm90":
+            raise ValueError(f"persistent must be False on a GPU with kernels for {arch}: only SM90 has such a kernel")
         self.arch = arch  # of the kernels that calls take
+        # Counters of the one launch that both products are; None: they are launched one after the other.
+        self.ready = torch.zeros(self._counters(tokens), dtype=torch.int32, device=where) if persistent else None
         # By falling alignment, so that none needs a gap.
         parts: dict[str, tuple[torch.dtype, int]] = {
             "topk_idx": (torch.int64, self.num_topk),
@@ -81,6 +88,10 @@ class SM90SymmBuffer:
         for (name, (dtype, columns)), view in zip(parts.items(), views, strict=True):
             setattr(self, name, view.view(dtype).view(tokens, columns))
 
+    def _counters(self, tokens: int) -> int:
+        """One for each 8 rows that choices of so many tokens may need."""
+        return -(-most_rows(tokens * self.num_topk, self.num_experts, alignment_now()) // 8)
+
     x: torch.Tensor
     x_sf: torch.Tensor
     topk_idx: torch.Tensor
@@ -88,7 +99,7 @@ class SM90SymmBuffer:
 
     def destroy(self) -> None:
         """Lets go of the memory; later calls with this buffer are refused."""
-        self.buffer = self.group = None
+        self.buffer = self.group = self.ready = None
         for name in ("x", "x_sf", "topk_idx", "topk_weights"):
             setattr(self, name, None)
 
@@ -104,6 +115,7 @@ def get_symm_buffer_for_sm90_mega_moe(
     activation: str = "swiglu",
     *,
     device: torch.device | str | None = None,
+    persistent: bool = False,
 ) -> SM90SymmBuffer:
     """A buffer with room for at least so many tokens.
 
@@ -115,13 +127,15 @@ def get_symm_buffer_for_sm90_mega_moe(
         hidden, intermediate_hidden: multiples of 128, the second at most 4096.
         use_fp8_dispatch, activation: True and 'swiglu'.
         device: by default the current GPU, or the CPU where there is none (calls are simulated then).
+        persistent: whether `fp8_mega_moe` with weights of E4M3 launches both products as one kernel, in which tiles of
+            `down` begin as their rows are there. Not measured on a GPU yet.
 
     Raises:
         ValueError, TypeError: an argument cannot be right.
         NotImplementedError: the group has more than one rank, or the device is of SM100.
     """
     sizes = num_experts, num_max_tokens_per_rank, num_topk, hidden, intermediate_hidden
-    return SM90SymmBuffer(group, *sizes, use_fp8_dispatch, activation, device=device)
+    return SM90SymmBuffer(group, *sizes, use_fp8_dispatch, activation, device=device, persistent=persistent)
 
 
 def get_symm_buffer_for_mega_moe(
@@ -146,7 +160,7 @@ def get_symm_buffer_for_mega_moe(
         num_shared_experts: 0.
         use_fp8_dispatch: None or True.
         mma_type: 'fp8x' and anything: of the tokens, since weights come with each call.
-        more: `device`.
+        more: `device`, `persistent`.
 
     Raises:
         ValueError, TypeError, NotImplementedError: as there.

@@ -103,7 +103,7 @@ def route(
     if masked:
         shape: tuple[int, ...] = (experts, tokens if max_m is None else integer("max_m", max_m, smallest=0))
     else:
-        count = _most_rows(tokens * choices, experts, step) if rows is None else integer("rows", rows, smallest=0)
+        count = most_rows(tokens * choices, experts, step) if rows is None else integer("rows", rows, smallest=0)
         shape = (count,)
     if weights is not None and weights.shape != ids.shape:
         raise ValueError(f"weights must have the shape of ids, {[*ids.shape]}, got {[*weights.shape]}")
@@ -118,7 +118,7 @@ def route(
     return Routing(kind, row_of, source, counts, ends, indices, row_weights)
 
 
-def _most_rows(choices: int, experts: int, alignment: int) -> int:
+def most_rows(choices: int, experts: int, alignment: int) -> int:
     """That experts' rows, each rounded up, can take."""
     return (choices + min(choices, experts) * (alignment - 1)) // alignment * alignment
 

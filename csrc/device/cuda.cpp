@@ -59,7 +59,7 @@ struct CudaKernel final : Kernel {
 
 /// A launch as the driver takes it. The attributes lie beside the config that points to them, so it must not move.
 struct DriverLaunch {
-    driver::LaunchAttribute attributes[2];
+    driver::LaunchAttribute attributes[3];
     driver::LaunchConfig config;
 
     DriverLaunch(const LaunchShape& shape, bool starts_early, void* stream)
@@ -69,6 +69,11 @@ struct DriverLaunch {
             auto& attribute = attributes[config.attribute_count++];
             attribute.id = driver::kClusterDimension;
             attribute.value.cluster = {shape.cluster, 1, 1};
+        }
+        if (shape.cooperative) {
+            auto& attribute = attributes[config.attribute_count++];
+            attribute.id = driver::kCooperative;
+            attribute.value.allowed = 1;
         }
         if (shape.dependent_launch && starts_early) {
             auto& attribute = attributes[config.attribute_count++];

@@ -51,6 +51,7 @@ struct LaunchShape {
     uint32_t cluster = 1;
     uint32_t smem_bytes = 0;
     bool dependent_launch = false;  // may start before the previous kernel of the stream has ended (griddepcontrol)
+    bool cooperative = false;       // blocks wait for each other: all of them run at once, or the launch fails
 };
 
 /// How `Device::time_launches` measures.

@@ -32,7 +32,11 @@ enum CaptureMode : int { kCaptureModeRelaxed = 2 };  // CUstreamCaptureMode
 
 enum CaptureStatus : int { kCaptureStatusNone = 0 };  // CUstreamCaptureStatus
 
-enum LaunchAttributeId : int { kClusterDimension = 4, kProgrammaticStreamSerialization = 6 };  // CUlaunchAttributeID
+enum LaunchAttributeId : int {  // CUlaunchAttributeID
+    kCooperative = 2,
+    kClusterDimension = 4,
+    kProgrammaticStreamSerialization = 6
+};
 
 struct LaunchAttribute {  // CUlaunchAttribute
     LaunchAttributeId id;

@@ -10,6 +10,7 @@ struct Extent {
     size_t bytes = 0;
     const char* name = "";  // for messages: "a", "scales of b" ...; must outlive the launch
     bool writable = false;
+    bool exchanged = false;  // blocks of one launch tell each other something here
 };
 
 }  // namespace deep_gemm

@@ -7,7 +7,8 @@ from typing import Any
 
 import pytest
 import torch
-from devices import BUT_SM100, ON_GPU, on_simulator
+from call_checks import settings
+from devices import BUT_SM100, EVERY_DEVICE, ON_GPU, on_simulator
 from inputs import GuardedOutput, random_values
 
 import deep_gemm
@@ -53,7 +54,7 @@ def packed(shape: tuple[int, ...], device: torch.device, element: str, gate_up: 
 
 
 class Layer:
-    def __init__(self, device: torch.device, weights: str = "fp8") -> None:
+    def __init__(self, device: torch.device, weights: str = "fp8", persistent: bool = False) -> None:
         self.device = device
         shapes = (EXPERTS, 2 * INNER, HIDDEN), (EXPERTS, HIDDEN, INNER)
         if weights == "fp8":
@@ -64,7 +65,7 @@ class Layer:
             )
         self.weights = deep_gemm.transform_weights_for_mega_moe_sm90(l1, l2)
         sizes = EXPERTS, TOKENS + 9, SLOTS, HIDDEN, INNER
-        self.buffer = deep_gemm.get_symm_buffer_for_sm90_mega_moe(None, *sizes, device=device)
+        self.buffer = deep_gemm.get_symm_buffer_for_sm90_mega_moe(None, *sizes, device=device, persistent=persistent)
         self.x = random_values((TOKENS, HIDDEN), device, 7).bfloat16()
         self.factors = random_values((TOKENS, SLOTS), device, 8).abs()
 
@@ -167,6 +168,54 @@ def test_rows_with_and_without_indices(device, monkeypatch) -> None:
             found.append(layer.run(torch.empty(TOKENS, HIDDEN, dtype=torch.bfloat16, device=device)))
         assert torch.equal(*found)
     assert kinds == ["psum", "indices" if layer.buffer.arch == "sm90" else "psum"] * len(ROUTINGS)
+
+
+class TestOneLaunch:
+    """`persistent=True`: rows of `down` wait for those of gate and up by counters, which are 0 again afterwards."""
+
+    def both(self, layer: Layer, ready: Any, name: str, monkeypatch: pytest.MonkeyPatch) -> torch.Tensor:
+        results = []
+        for counters in (None, ready):
+            layer.dispatch(name)
+            monkeypatch.setattr(layer.buffer, "ready", counters)
+            y = GuardedOutput((TOKENS, HIDDEN), torch.bfloat16, layer.device)
+            results.append(layer.run(y.tensor, activation_clamp=2.0))
+            y.check()
+        assert torch.equal(*results)
+        assert not ready.any()
+        return results[1]
+
+    @pytest.mark.parametrize("device", EVERY_DEVICE, indirect=True)
+    def test_equal_bits_and_fp64(self, device, monkeypatch) -> None:
+        layer = Layer(device, persistent=True)
+        for name in ROUTINGS:
+            y = self.both(layer, layer.buffer.ready, name, monkeypatch)
+            assert_near(y, layer.wanted(name, 2.0))
+
+    @pytest.mark.parametrize("device", [*on_simulator("random"), *ON_GPU], indirect=True)
+    def test_clusters_that_share_rows(self, device, monkeypatch) -> None:
+        """Many rows an expert: tiles of 128 by 128, whose D a warp of its own copies away; and an odd wave."""
+        for name, number in {"EXPERTS": 2, "TOKENS": 160}.items():
+            monkeypatch.setitem(globals(), name, number)
+        layer = Layer(device, persistent=True)
+        self.both(layer, layer.buffer.ready, "some of none", monkeypatch)
+        with settings(device, num_sms=6):
+            self.both(layer, layer.buffer.ready, "uneven", monkeypatch)
+
+    def test_where_there_is_no_such_kernel(self) -> None:
+        with (
+            deep_gemm.simulator.options(target="sm_80"),
+            pytest.raises(ValueError, match="persistent must be False on a GPU with kernels for sm80: only SM90 has"),
+        ):
+            deep_gemm.get_symm_buffer_for_sm90_mega_moe(None, 2, 4, 2, 256, 128, device="cpu", persistent=True)
+
+    def test_of_other_alignments(self) -> None:
+        """The counters are for the alignment that there was."""
+        layer = Layer(torch.device("cpu"), persistent=True)
+        layer.buffer.ready = layer.buffer.ready[:1]
+        layer.dispatch("uneven")
+        with pytest.raises(ValueError, match=r"ready must be \[\d+\] or more, contiguous, got shape \[1\]"):
+            layer.run(torch.empty(TOKENS, HIDDEN, dtype=torch.bfloat16))
 
 
 @pytest.mark.parametrize("device", BUT_SM100, indirect=True)

@@ -8,7 +8,7 @@ import struct
 
 import pytest
 import torch
-from ptx_tools import header
+from ptx_tools import compile_cuda, header
 
 from deep_gemm import simulator
 from deep_gemm.simulator import DeviceLaunch, run_devices
@@ -247,3 +247,31 @@ def test_a_run_of_one_kernel_is_as_before() -> None:
     report = simulator.run(text("st.global.u32 [%out], 3;"), params=struct.pack("QQ", 0, out.data_ptr()), tensors=[out])
     assert out[0] == 3
     assert report.hazards == []
+
+
+# Number in exchange_copy.cu: what was done wrong, and what is reported for it.
+COPY_BUGS = {
+    0: set(),  # nothing
+    1: {"race"},  # no __syncwarp before one lane counts for all
+    2: {"race"},  # the count releases nothing
+    3: {"race"},  # it comes too early
+    4: {"race"},  # who waits for it acquires nothing
+    5: {"proxy fence"},
+    6: {"proxy fence"},  # for shared memory only
+}
+
+
+@pytest.mark.parametrize("bug", COPY_BUGS)
+def test_a_copy_of_what_another_block_wrote(bug) -> None:
+    kernel = compile_cuda("exchange_copy.cu", BUG=bug)
+    for schedule, seed in [("eager", 0), ("lazy", 0), *(("random", seed) for seed in range(4))]:
+        words, out = torch.zeros(1, 1, 32, dtype=torch.int32), torch.zeros(32, dtype=torch.int32)
+        counter = torch.zeros(1, dtype=torch.int32)
+        pointers = struct.pack("QQQ", words.data_ptr(), counter.data_ptr(), out.data_ptr())
+        params = simulator.tensor_map(words, (1, 1, 32)) + pointers + bytes(64 - len(pointers))
+        launch = DeviceLaunch(kernel, grid=(2,), block=(32,), params=params, tensors=[out])
+        (report,) = run_devices([launch], shared=[words, counter], schedule=schedule, seed=seed, hazards="report")
+        assert {hazard.kind for hazard in report.hazards} == COPY_BUGS[bug], (schedule, seed)
+        if bug == 0:
+            assert out.tolist() == [*range(1, 33)]
+            assert counter.item() == 0

@@ -87,6 +87,15 @@ public:
     const std::string entry;
 };
 
+/// Blocks that tell each other something take turns, all of them there from the beginning, and what they exchange is
+/// followed by the memory model.
+Report run_blocks(const std::shared_ptr<const Module>& module, const Launch& launch, std::span<const Extent> exchanged,
+                  const Options& options) {
+    if (exchanged.empty()) return collect(*module, launch, options);
+    const DeviceLaunch one{module, launch};
+    return std::move(collect_devices({&one, 1}, exchanged, options).front());
+}
+
 class SimulatorDevice final : public Device {
 public:
     SimulatorDevice(const std::string& target, int num_sms) : Device({true, 0}, make_facts(target, num_sms)) {}
@@ -110,9 +119,11 @@ public:
         launch.smem_bytes = shape.smem_bytes;
         launch.params = params;
         launch.params_bytes = params_bytes;
-        launch.extents = extents;
+        std::vector<Extent> own, exchanged;
+        for (const Extent& extent : extents) (extent.exchanged ? exchanged : own).push_back(extent);
+        launch.extents = own;
         const Options options = device_options().run;
-        Report report = collect(*simulated.module, launch, options);
+        Report report = run_blocks(simulated.module, launch, exchanged, options);
         {
             const std::lock_guard lock(state_mutex);
             kept_reports.emplace_back(simulated.entry, report);

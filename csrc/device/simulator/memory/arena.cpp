@@ -17,6 +17,14 @@ bool knows(const Warp& warp, unsigned lane, uint32_t other, uint32_t tick) {
     return other == kNobody || other == warp.far_agent + lane || warp.known_by[lane]->clock.far_of(other) >= tick;
 }
 
+constexpr uint8_t kWholeWord = 0xf;
+
+/// Which bytes of the word at `word` an access has.
+uint8_t bytes_of_word(uint64_t word, uint64_t address, unsigned bytes) {
+    const uint64_t first = std::max(word, address) - word, end = std::min(word + 4, address + bytes) - word;
+    return static_cast<uint8_t>((1u << end) - (1u << first));
+}
+
 const char* name(Scope scope) {
     constexpr const char* kNames[] = {".cta", ".cluster", ".gpu", ".sys"};
     return kNames[static_cast<int>(scope)];
@@ -55,7 +63,7 @@ Arena::Word& Arena::word_at(uint64_t address) {
     if (word.writes.empty()) {
         uint32_t value;
         __builtin_memcpy(&value, reinterpret_cast<const char*>(address / 4 * 4), 4);
-        word.writes.push_back({value, 0, kNobody, 0, 0, true, Scope::sys, nullptr, {}});
+        word.writes.push_back({value, 0, kNobody, 0, 0, true, Scope::sys, kWholeWord, nullptr, {}});
     }
     return word;
 }
@@ -83,7 +91,8 @@ size_t Arena::choose(Word& word, uint32_t lane, size_t first) {
     return last;
 }
 
-void Arena::check(Warp& warp, unsigned lane, uint64_t address, const Word& word, bool write, const Order& order) {
+void Arena::check(Warp& warp, unsigned lane, uint64_t address, const Word& word, bool write, uint8_t bytes,
+                  const Order& order) {
     const uint32_t me = lane_of(warp, lane);
     const auto conflict = [&](uint32_t other, uint32_t tick, bool strong, Scope scope, const Instruction* instruction,
                               bool other_writes) {
@@ -104,11 +113,14 @@ void Arena::check(Warp& warp, unsigned lane, uint64_t address, const Word& word,
     };
     for (size_t i = word.writes.size(); i-- > 0;) {
         const Write& each = word.writes[i];
-        if (each.instruction && conflict(each.lane, each.tick, each.strong, each.scope, each.instruction, true)) return;
+        if (each.instruction && each.bytes & bytes &&
+            conflict(each.lane, each.tick, each.strong, each.scope, each.instruction, true))
+            return;
     }
     if (!write) return;
     for (const Reader& each : word.readers)
-        if (conflict(each.lane, each.tick, each.strong, each.scope, each.instruction, false)) return;
+        if (each.bytes & bytes && conflict(each.lane, each.tick, each.strong, each.scope, each.instruction, false))
+            return;
 }
 
 void Arena::take_over(Warp& warp, unsigned lane, uint64_t address, const Write& write, const Order& order) {
@@ -129,11 +141,11 @@ void Arena::take_over(Warp& warp, unsigned lane, uint64_t address, const Write& 
         order_of(me).seen[apart].join(*handed_on);
 }
 
-void Arena::note_reader(const Warp& warp, unsigned lane, Word& word, const Order& order) {
+void Arena::note_reader(const Warp& warp, unsigned lane, Word& word, uint8_t bytes, const Order& order) {
     const uint32_t me = lane_of(warp, lane);
-    const Reader reader{me, warp.tick, order.strong, order.scope, &warp.instruction()};
+    const Reader reader{me, warp.tick, order.strong, order.scope, bytes, &warp.instruction()};
     for (Reader& each : word.readers)
-        if (each.lane == me && each.strong == reader.strong) {
+        if (each.lane == me && each.strong == reader.strong && (each.bytes & ~bytes) == 0) {
             each = reader;
             return;
         }
@@ -145,7 +157,7 @@ void Arena::load(Warp& warp, unsigned lane, uint64_t address, unsigned bytes, un
     uint64_t operation = 0;
     for (uint64_t at = address / 4 * 4; at < address + bytes; at += 4) {
         Word& word = word_at(at);
-        check(warp, lane, at, word, false, order);
+        check(warp, lane, at, word, false, bytes_of_word(at, address, bytes), order);
         const size_t first = first_visible(warp, lane, at, word);
         size_t chosen = choose(word, lane_of(warp, lane), first);
         // What one write has written of an element comes together.
@@ -155,18 +167,52 @@ void Arena::load(Warp& warp, unsigned lane, uint64_t address, unsigned bytes, un
         const Write write = word.writes[chosen];
         operation = write.operation;
         take_over(warp, lane, at, write, order);
-        note_reader(warp, lane, word, order);
+        note_reader(warp, lane, word, bytes_of_word(at, address, bytes), order);
         for (uint64_t byte = std::max(at, address); byte < std::min(at + 4, address + bytes); ++byte)
             data[byte - address] = reinterpret_cast<const char*>(&write.value)[byte - at];
     }
 }
 
-void Arena::append(Warp& warp, unsigned lane, uint64_t address, const Order& order, bool atomic, uint64_t operation) {
+void Arena::fence_for_copies(Warp& warp, uint32_t lanes) {
+    for (uint32_t left = lanes; left; left &= left - 1) {
+        const unsigned lane = std::countr_zero(left);
+        order_of(lane_of(warp, lane)).for_copies = known(warp, lane);
+    }
+}
+
+void Arena::read_for_copy(Warp& warp, unsigned lane, uint64_t address, unsigned bytes) {
+    const uint32_t me = lane_of(warp, lane);
+    const Order weak;
+    for (uint64_t at = address / 4 * 4; at < address + bytes; at += 4) {
+        const auto found = words_.find(at / 4);
+        if (found == words_.end()) continue;  // nobody has written it
+        Word& word = found->second;
+        const uint8_t read = bytes_of_word(at, address, bytes);
+        check(warp, lane, at, word, false, read, weak);
+        note_reader(warp, lane, word, read, weak);
+        const Clock& fenced = order_of(me).for_copies;
+        const auto late = std::ranges::find_if(word.writes, [&](const Write& write) {
+            return write.instruction && write.bytes & read && knows(warp, lane, write.lane, write.tick) &&
+                   fenced.far_of(write.lane) < write.tick;
+        });
+        if (late == word.writes.end()) continue;
+        report(*warp.cluster, "proxy fence",
+               concat("a copy reads memory at ", hex(at), " that ", devices_.describe(late->lane), " wrote at ",
+                      warp.cluster->module->location(*late->instruction), ": ", devices_.describe(me),
+                      " knows of it, but no fence.proxy.async stands between"),
+               &warp);
+        return;
+    }
+}
+
+void Arena::append(Warp& warp, unsigned lane, uint64_t address, uint8_t bytes, const Order& order, bool atomic,
+                   uint64_t operation) {
     Word& word = word_at(address);
     const uint32_t me = lane_of(warp, lane);
     uint32_t value;
     __builtin_memcpy(&value, reinterpret_cast<const char*>(address), 4);
-    Write write{value, ++word.sequence, me, warp.tick, operation, order.strong, order.scope, &warp.instruction(), {}};
+    Write write{value,        ++word.sequence, me,    warp.tick,           operation,
+                order.strong, order.scope,     bytes, &warp.instruction(), {}};
     if (order.strong) {
         std::shared_ptr<const Clock> now = order.release ? std::make_shared<const Clock>(known(warp, lane)) : nullptr;
         // A write hands on what an earlier one of its lane did, an atomic update also what that did which it met.
@@ -189,28 +235,31 @@ void Arena::append(Warp& warp, unsigned lane, uint64_t address, const Order& ord
             strong_words_.push_back(address);
     }
     word.writes.push_back(std::move(write));
-    word.readers.clear();
+    std::erase_if(word.readers, [&](const Reader& each) { return (each.bytes & ~bytes) == 0; });
     if (word.writes.size() > kWritesKept) word.writes.pop_front();
 }
 
 void Arena::store(Warp& warp, unsigned lane, uint64_t address, unsigned bytes, const Order& order, const char* data) {
-    for (uint64_t at = address / 4 * 4; at < address + bytes; at += 4) check(warp, lane, at, word_at(at), true, order);
+    for (uint64_t at = address / 4 * 4; at < address + bytes; at += 4)
+        check(warp, lane, at, word_at(at), true, bytes_of_word(at, address, bytes), order);
     __builtin_memcpy(reinterpret_cast<char*>(address), data, bytes);
     const uint64_t operation = ++operations_;
-    for (uint64_t at = address / 4 * 4; at < address + bytes; at += 4) append(warp, lane, at, order, false, operation);
+    for (uint64_t at = address / 4 * 4; at < address + bytes; at += 4)
+        append(warp, lane, at, bytes_of_word(at, address, bytes), order, false, operation);
 }
 
 void Arena::before_atomic(Warp& warp, unsigned lane, uint64_t address, unsigned bytes, const Order& order) {
     for (uint64_t at = address / 4 * 4; at < address + bytes; at += 4) {
         Word& word = word_at(at);
-        check(warp, lane, at, word, true, order);
+        check(warp, lane, at, word, true, bytes_of_word(at, address, bytes), order);
         take_over(warp, lane, at, word.writes.back(), order);
     }
 }
 
 void Arena::after_atomic(Warp& warp, unsigned lane, uint64_t address, unsigned bytes, const Order& order) {
     const uint64_t operation = ++operations_;
-    for (uint64_t at = address / 4 * 4; at < address + bytes; at += 4) append(warp, lane, at, order, true, operation);
+    for (uint64_t at = address / 4 * 4; at < address + bytes; at += 4)
+        append(warp, lane, at, bytes_of_word(at, address, bytes), order, true, operation);
 }
 
 void Arena::fence(Warp& warp, uint32_t lanes, Scope scope, bool sequential) {

@@ -30,6 +30,11 @@ public:
     void load(Warp& warp, unsigned lane, uint64_t address, unsigned bytes, unsigned element_bytes, const Order& order,
               char* data);
     void store(Warp& warp, unsigned lane, uint64_t address, unsigned bytes, const Order& order, const char* data);
+    /// What a copy reads for this lane: as the latest write left it. Reports writes that its lane does not know of, or
+    /// has learnt of behind its last fence for copies.
+    void read_for_copy(Warp& warp, unsigned lane, uint64_t address, unsigned bytes);
+    /// fence.proxy.async, of memory: copies of these lanes may read what they know of.
+    void fence_for_copies(Warp& warp, uint32_t lanes);
     /// Around an atomic update of memory itself, which always meets the latest write.
     void before_atomic(Warp& warp, unsigned lane, uint64_t address, unsigned bytes, const Order& order);
     void after_atomic(Warp& warp, unsigned lane, uint64_t address, unsigned bytes, const Order& order);
@@ -43,6 +48,7 @@ private:
         uint64_t operation;
         bool strong;
         Scope scope;
+        uint8_t bytes;  // of the word that it has written: a bit each
         const Instruction* instruction;
         std::shared_ptr<const Clock> handed_on[kScopes];  // to lanes that are so far away
     };
@@ -50,6 +56,7 @@ private:
         uint32_t lane, tick;
         bool strong;
         Scope scope;
+        uint8_t bytes;
         const Instruction* instruction;
     };
     struct Word {
@@ -61,6 +68,7 @@ private:
     struct LaneOrder {
         std::shared_ptr<const Clock> released[kScopes];  // by its last fence
         Clock seen[kScopes];                             // by relaxed reads, for its next fence
+        Clock for_copies;                                // by its last fence for them
     };
 
     Word& word_at(uint64_t address);
@@ -70,10 +78,12 @@ private:
     size_t first_visible(const Warp& warp, unsigned lane, uint64_t address, const Word& word) const;
     size_t choose(Word& word, uint32_t lane, size_t first);
     /// Reports what nothing orders this access after; the first of it.
-    void check(Warp& warp, unsigned lane, uint64_t address, const Word& word, bool write, const Order& order);
+    void check(Warp& warp, unsigned lane, uint64_t address, const Word& word, bool write, uint8_t bytes,
+               const Order& order);
     void take_over(Warp& warp, unsigned lane, uint64_t address, const Write& write, const Order& order);
-    void note_reader(const Warp& warp, unsigned lane, Word& word, const Order& order);
-    void append(Warp& warp, unsigned lane, uint64_t address, const Order& order, bool atomic, uint64_t operation);
+    void note_reader(const Warp& warp, unsigned lane, Word& word, uint8_t bytes, const Order& order);
+    void append(Warp& warp, unsigned lane, uint64_t address, uint8_t bytes, const Order& order, bool atomic,
+                uint64_t operation);
 
     Devices& devices_;
     std::vector<Extent> shared_;

@@ -8,10 +8,12 @@ namespace deep_gemm::simulator {
 namespace {
 
 // Flags: what a fence orders.
-enum : uint32_t { kProxyAsync = 1, kInits = 2, kMemory = 4, kSequential = 8 };
-constexpr int kScopeShift = 4;
+enum : uint32_t { kProxyAsync = 1, kInits = 2, kMemory = 4, kSequential = 8, kSharedOnly = 16 };
+constexpr int kScopeShift = 8;
 Step fence(Warp& w, const Instruction& in, uint32_t lanes) {
     if (in.flags & kProxyAsync) fence_for_async(w, lanes);
+    if (Devices* devices = w.cluster->launch->devices; devices && in.flags & kProxyAsync && !(in.flags & kSharedOnly))
+        devices->arena->fence_for_copies(w, lanes);
     if (in.flags & (kProxyAsync | kInits))
         for (const auto& cta : w.cluster->ctas)
             for (const auto& barrier : cta->mbarriers)
@@ -39,9 +41,10 @@ void decode_fence(Decoder& decoder) {
             decoder.address(decoder.node(0), displacement);
             decoder.constant(1);
         }
-    } else if (!decoder.one_of({"async", "async::generic", "async.global", "async.shared::cta", "alias"}).empty()) {
+    } else if (!decoder.one_of({"async", "async::generic", "alias"}).empty()) {
         flags |= kProxyAsync;
-        decoder.one_of({"global", "shared::cta", "shared::cluster"});
+        const auto space = decoder.one_of({"global", "shared::cta", "shared::cluster"});
+        if (!space.empty() && space != "global") flags |= kSharedOnly;
     } else if (decoder.mod("mbarrier_init")) {
         flags |= kInits;
     } else {

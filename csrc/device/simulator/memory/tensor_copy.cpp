@@ -2,6 +2,7 @@
 #include <cstring>
 
 #include "../../../util/require.hpp"
+#include "arena.hpp"
 #include "copy_engine.hpp"
 #include "tensor_map.hpp"
 
@@ -212,7 +213,15 @@ Step tensor_copy(Warp& w, const Instruction& in, uint32_t lanes) {
         const bool store = in.flags & kFromShared;
         if (!store && !cluster.asked_for.empty()) cluster.asked_for.erase(asked_box(w, in, lane, map_address));
         if (!check_type(w, box, store)) continue;
-        if (!global_range(cluster, map->address, covered_bytes(*map), store, &w, nullptr)) continue;
+        if (Arena* arena = store ? nullptr : arena_at(cluster, map->address)) {
+            if (!arena->holds(map->address + covered_bytes(*map) - 1))
+                report(cluster, "out of bounds", "a tensor reaches beyond what blocks exchange", &w);
+            box.rows([&](uint64_t address, uint32_t, uint32_t first, uint32_t end) {
+                if (first < end) arena->read_for_copy(w, lane, address + first, end - first);
+            });
+        } else if (!global_range(cluster, map->address, covered_bytes(*map), store, &w, nullptr)) {
+            continue;
+        }
         const uint32_t bytes = box.bytes();
         const Place place = shared_place(w, uint32_t(read_any(w, in.a, lane) + uint64_t(in.displacement)), bytes,
                                          store || in.flags & kOwnDestination, "tensor copy");

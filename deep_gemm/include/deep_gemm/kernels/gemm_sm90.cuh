@@ -23,9 +23,9 @@
 
 namespace deep_gemm {
 
-template <GemmConfig c>
+template <GemmConfig c, typename Tiles = TileScheduler<c>>
 DG_DEVICE void multiply_tiles(const Smem<c>& smem, const GemmParams& params, int32_t warpgroup) {
-    TileScheduler<c> tiles(params, smem.groups());
+    Tiles tiles(params, smem.groups());
     MainLoop<c> main_loop(smem, warpgroup);
     Stores<c> stores(smem);
     PaddingRows<c> padding(smem);

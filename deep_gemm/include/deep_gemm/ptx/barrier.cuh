@@ -9,6 +9,11 @@ DG_DEVICE void barrier_init(uint32_t barrier, uint32_t arrivals) {
     asm volatile("mbarrier.init.shared::cta.b64 [%0], %1;" ::"r"(barrier), "r"(arrivals) : "memory");
 }
 
+/// mbarrier.inval: its memory may hold anything else from now on. Nobody may use the barrier any more.
+DG_DEVICE void barrier_invalidate(uint32_t barrier) {
+    asm volatile("mbarrier.inval.shared::cta.b64 [%0];" ::"r"(barrier) : "memory");
+}
+
 /// fence.mbarrier_init: initialised barriers become visible to the other CTAs of the cluster and to the copy engine.
 DG_DEVICE void fence_barrier_init() {
     asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");

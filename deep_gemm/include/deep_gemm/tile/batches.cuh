@@ -49,12 +49,12 @@ private:
     int32_t next_, at_ = 0;
 };
 
-template <GemmConfig c>
-class TileScheduler<c, Grouping::batched, false> : public BatchScheduler<c> {
+template <GemmConfig c, typename Deal>
+class TileScheduler<c, Deal, Grouping::batched, false> : public BatchScheduler<c> {
     using BatchScheduler<c>::BatchScheduler;
 };
-template <GemmConfig c>
-class TileScheduler<c, Grouping::batch_sum, false> : public BatchScheduler<c> {
+template <GemmConfig c, typename Deal>
+class TileScheduler<c, Deal, Grouping::batch_sum, false> : public BatchScheduler<c> {
     using BatchScheduler<c>::BatchScheduler;
 };
 

@@ -88,15 +88,24 @@ DG_DEVICE int32_t first_place(const GemmParams& params) {
     return c.split_k.last_tiles ? 2 * place + blockIdx.x % 2 : place;
 }
 
+/// Which tiles, by their numbers, a CTA gets: every so manieth, as many as CTAs, or clusters, walk.
+template <GemmConfig c>
+struct EvenDeal {
+    int32_t next;
+
+    DG_DEVICE EvenDeal(const GemmParams& params, const GroupTable<c>&) : next(first_place<c>(params)) {}
+    DG_DEVICE void advance() { next += gridDim.x / c.tile_ctas(); }
+};
+
 /// `next` says whether there is another tile, and its K blocks; `place` says where it lies. Two calls, because the
 /// second takes a while and multiplying can begin without it, unless the tile is kPlaced already. kReadsTable: only
 /// behind the table of groups.
-template <GemmConfig c, Grouping = c.grouping, bool = has_group_table(c)>
+template <GemmConfig c, typename Deal = EvenDeal<c>, Grouping = c.grouping, bool = has_group_table(c)>
 class TileScheduler;
 
 /// One matrix.
-template <GemmConfig c>
-class TileScheduler<c, Grouping::dense, false> {
+template <GemmConfig c, typename Deal>
+class TileScheduler<c, Deal, Grouping::dense, false> {
 public:
     static constexpr bool kReadsTable = false;
     static constexpr bool kPlaced = false;
@@ -139,8 +148,8 @@ private:
 /// tile's height divides, so that all rows of a tile that name an expert name the same one, mostly its first row.
 ///
 /// Always one tile ahead, so that nobody waits for the first row's index.
-template <GemmConfig c>
-class TileScheduler<c, Grouping::m_contiguous, false> {
+template <GemmConfig c, typename Deal>
+class TileScheduler<c, Deal, Grouping::m_contiguous, false> {
 public:
     static constexpr bool kReadsTable = false;
     static constexpr bool kPlaced = true;  // its expert could not be known without its place
@@ -206,21 +215,21 @@ private:
 
 /// Groups whose rows the device counts; a table in shared memory says where each begins. Extents are read again for
 /// each tile: the highest ones leave few registers.
-template <GemmConfig c, Grouping kGrouping>
-class TileScheduler<c, kGrouping, true> {
+template <GemmConfig c, typename Deal, Grouping kGrouping>
+class TileScheduler<c, Deal, kGrouping, true> {
 public:
     static constexpr bool kReadsTable = true;
     static constexpr bool kPlaced =
         kGrouping == Grouping::m_psum || c.skips_padding;  // its place says how much of it is padding
 
     DG_DEVICE TileScheduler(const GemmParams& params, const GroupTable<c>& table)
-        : params_(params), table_(table), entry_(table.entry(0)), next_(first_place<c>(params)) {}
+        : params_(params), table_(table), entry_(table.entry(0)), deal_(params, table) {}
 
     DG_DEVICE bool next(Tile& tile) {
         const Rasterizer<c> raster(params_);
         // Rather than kept where three kinds of tiles leave no registers.
         if constexpr (c.skips_padding) entry_ = table_.entry(index_);
-        while (entry_.group >= 0 && next_ >= entry_.block_end * raster.n_blocks) {
+        while (entry_.group >= 0 && deal_.next >= entry_.block_end * raster.n_blocks) {
             blocks_before_ = entry_.block_end;
             entry_ = table_.entry(++index_);
         }
@@ -228,8 +237,8 @@ public:
         raster.share_k(tile);
         tile.group = entry_.group;
         tile.m_end = entry_.row_end;
-        at_ = next_ - blocks_before_ * raster.n_blocks;
-        next_ += gridDim.x / c.tile_ctas();
+        at_ = deal_.next - blocks_before_ * raster.n_blocks;
+        deal_.advance();
         if constexpr (kPlaced) {  // blocks of nothing but padding become zero
             locate(tile);
             if (kGrouping == Grouping::m_psum && (c.swap_ab ? tile.col : tile.row) >= tile.m_end) tile.k_blocks = 0;
@@ -263,13 +272,14 @@ private:
     const GemmParams& params_;
     GroupTable<c> table_;
     GroupEntry entry_;
-    int32_t next_, at_ = 0, index_ = 0, blocks_before_ = 0;
+    Deal deal_;
+    int32_t at_ = 0, index_ = 0, blocks_before_ = 0;
 };
 
 /// One product per range of K, all of the same extents. Extents are read again for each tile: registers are short where
 /// there are three math warpgroups.
-template <GemmConfig c>
-class TileScheduler<c, Grouping::k_contiguous, false> {
+template <GemmConfig c, typename Deal>
+class TileScheduler<c, Deal, Grouping::k_contiguous, false> {
 public:
     static constexpr bool kReadsTable = true;
     static constexpr bool kPlaced = false;

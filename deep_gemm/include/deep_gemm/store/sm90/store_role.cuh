@@ -64,13 +64,13 @@ DG_DEVICE void fetch_rows(const Tile& tile, int32_t warp, const GemmParams& para
 }
 
 /// The store role: one thread. Where D is added to, the L2 is asked for each math warp's rows some such shares before.
-template <GemmConfig c>
+template <GemmConfig c, typename Tiles = TileScheduler<c>>
 DG_DEVICE void store_tiles(const Smem<c>& smem, const GemmParams& params) {
     constexpr StoreChunk kChunk = store_chunk(c);
     constexpr int32_t kChunks = store_chunks_per_tile(c), kShares = c.sm90.math_warpgroups * 4;
     constexpr bool kAdds = adds_to_memory(c.store);
     const int32_t ahead = params.fetched_ahead;
-    TileScheduler<c> tiles(params, smem.groups());
+    Tiles tiles(params, smem.groups());
     StorePace<c> pace;
     const auto find = [&](Tile& tile) {
         if (!tiles.next(tile)) return false;

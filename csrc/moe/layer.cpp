@@ -1,0 +1,139 @@
+#include "layer.hpp"
+
+#include <map>
+
+#include "../api/call/call_settings.hpp"
+#include "../api/call/dtypes.hpp"
+#include "../api/call/generation.hpp"
+#include "../api/call/lender.hpp"
+#include "../api/check/checks_channel_scales.hpp"
+#include "../api/check/checks_grouped.hpp"
+#include "../api/check/layout_values.hpp"
+#include "../api/prepare/operand_copies.hpp"
+#include "../api/prepare/scales.hpp"
+#include "../api/run/params.hpp"
+
+namespace deep_gemm {
+namespace {
+
+constexpr int64_t kRowsAlongK = 0;  // both operands of a product K-major
+constexpr int64_t kMinRows = 8;     // of a tile, which has a counter
+
+struct Product {
+    GemmCall call;
+    Workspace weights = {}, scales_a = {}, scales_b = {};  // copies of what the kernel cannot read where it lies
+};
+
+Product check(const OperandArgument& rows, const OperandArgument& weights, const OutputArgument& d,
+              const TensorView& ends, int64_t expected_m, const GateRecord& gate) {
+    const ContiguousOptions options{.psum = true, .zero_padding = false, .expected_m = expected_m};
+    return {.call = check_contiguous(rows, weights, d, ends, {}, kRowsAlongK, options, gate)};
+}
+
+uint32_t* check_counters(const MoeLayerTensors& t, const GemmCall& up) {
+    require_type(is_int32(t.ready.dtype()), "ready must be int32, got ", describe(t.ready.dtype()));
+    require_device(t.ready, "ready", up.device, "rows");
+    const int64_t wanted = (int64_t{up.problem.m} + kMinRows - 1) / kMinRows;
+    require(t.ready.ndim() == 1 && t.ready.size(0) >= wanted && t.ready.stride(0) == 1, "ready must be [", wanted,
+            "] or more, contiguous, got shape ", describe_shape(t.ready));
+    return reinterpret_cast<uint32_t*>(t.ready.data());
+}
+
+struct LayerPlan {
+    LaunchPlan up, down;
+    const Kernel* kernel = nullptr;
+    LaunchShape shape = {};
+};
+
+LayerPlan make_plan(Device& device, const Problem& up, const Problem& down) {
+    const MoeLayerChoice choice = choose_moe_layer(up, down);
+    LayerPlan plan{.up = {.choice = choice.up}, .down = {.choice = choice.down}};
+    const int32_t smem_bytes = std::max(choice.up.footprint.smem_bytes, choice.down.footprint.smem_bytes);
+    plan.shape = {.grid = static_cast<uint32_t>(choice.up.num_ctas),
+                  .block = static_cast<uint32_t>(choice.up.footprint.threads),
+                  .cluster = static_cast<uint32_t>(choice.up.config.cluster.size()),
+                  .smem_bytes = static_cast<uint32_t>(smem_bytes),
+                  .cooperative = true};
+    plan.kernel = jit::get_kernel(device, render(choice), plan.shape.smem_bytes);
+    return plan;
+}
+
+/// Of the latest problems of a thread and device. The simulator may become another GPU, and plans anew.
+LayerPlan plan_of(Device& device, const Problem& up, const Problem& down, uint64_t generation) {
+    if (device.id().simulated) return make_plan(device, up, down);
+    struct Known {
+        Problem down;
+        LayerPlan plan;
+    };
+    struct OfDevice {
+        uint64_t generation = Generation::kNone;
+        std::unordered_map<Problem, Known, ProblemHash> plans;
+    };
+    thread_local std::map<const Device*, OfDevice> all;
+    OfDevice& known = all[&device];
+    if (known.generation != generation) known.plans.clear(), known.generation = generation;
+    const auto found = known.plans.find(up);
+    if (found != known.plans.end() && found->second.down == down) return found->second.plan;
+    return known.plans.insert_or_assign(up, Known{down, make_plan(device, up, down)}).first->second.plan;
+}
+
+void prepare(Product& product, Device& device, void* stream) {
+    GemmCall& call = product.call;
+    call.b = require_readable(device, call.b, call.problem.b, call.problem.a.element, stream, product.weights);
+    require_layout(device, call.scales_a, false, stream, product.scales_a);
+    require_layout(device, call.scales_b, false, stream, product.scales_b);
+}
+
+/// What the products exchange is named once: as what the first one writes.
+std::vector<Extent> extents_of(const GemmCall& up, const GemmCall& down, const TensorView& ready) {
+    std::vector<Extent> all;
+    for (Extent extent : extents_of(up)) {
+        if (extent.data == nullptr) continue;
+        extent.exchanged = extent.data == up.d.data || extent.data == up.d_scales.data;
+        all.push_back(extent);
+    }
+    for (const Extent& extent : extents_of(down))
+        if (extent.data != nullptr && extent.data != up.d.data && extent.data != up.d_scales.data)
+            all.push_back(extent);
+    all.push_back({ready.data(), ready.contiguous_bytes(), "ready", true, true});
+    return all;
+}
+
+}  // namespace
+
+void run_moe_layer(const MoeLayerTensors& t, int64_t expected_m, const ffi::Integers& gate) {
+    const uint64_t generation = Generation::now();
+    Product up = check({.data = t.rows, .scales = t.row_scales, .name = "rows", .scales_name = "rows' scales"},
+                       {.data = t.up, .scales = t.up_scales, .name = "l1_weights", .scales_name = "l1_weights' scales"},
+                       {t.inner, t.inner_scales}, t.ends, expected_m, gate);
+    check_row_scale(up.call, t.row_weights, t.inner);
+    Product down =
+        check({.data = t.inner, .scales = t.inner_scales, .name = "inner", .scales_name = "inner's scales"},
+              {.data = t.down, .scales = t.down_scales, .name = "l2_weights", .scales_name = "l2_weights' scales"},
+              {t.out}, t.ends, expected_m, std::nullopt);
+    uint32_t* const ready = check_counters(t, up.call);
+    const Problem &first = up.call.problem, &second = down.call.problem;
+    require(first.arch == Arch::sm90, "a layer in one launch must be on a GPU of SM90, got ", facts(first.arch).name);
+    require(first.gate.any() && first.output_scaling.any() && second.k == first.n / 2 && second.m == first.m,
+            "inner must be what the first product writes and the second one reads");
+    check_counts(up.call);
+    if (first.m == 0 || first.num_groups == 0) return;
+
+    Device& device = *up.call.runs_on;
+    for (Product* product : {&up, &down})
+        CallSettings::of(product->call.device).apply(product->call.problem, device.facts());
+    const LayerPlan plan = plan_of(device, first, second, generation);
+    void* const stream = current_stream(up.call.device);
+    prepare(up, device, stream), prepare(down, device, stream);
+    MoeLayerParams params{};
+    fill_all_params(params.up, device, up.call, plan.up);
+    fill_params(params.down, device, down.call, plan.down);
+    const GemmConfig &c = plan.up.choice.config, &d = plan.down.choice.config;
+    params.down.up_blocks = ceil_div(first.n, c.super_tile_n());
+    params.down.head_start =
+        std::max(1, ceil_div(first.k, c.tile.k) * c.tile_n() / (ceil_div(second.k, d.tile.k) * d.tile_n()));
+    params.ready = ready;
+    device.launch(*plan.kernel, plan.shape, &params, sizeof(params), stream, extents_of(up.call, down.call, t.ready));
+}
+
+}  // namespace deep_gemm

@@ -1,0 +1,21 @@
+// A MoE layer's products in one launch, as deep_gemm/mega_moe.py calls them.
+#include "moe/layer.hpp"
+#include "util/ffi.hpp"
+
+namespace deep_gemm {
+namespace {
+
+void moe_layer(const TensorView& rows, const OptionalTensor& row_scales, const TensorView& up,
+               const OptionalTensor& up_scales, const TensorView& down, const OptionalTensor& down_scales,
+               const TensorView& ends, const TensorView& row_weights, const TensorView& inner,
+               const OptionalTensor& inner_scales, const TensorView& out, const TensorView& ready, int64_t expected_m,
+               const ffi::Integers& gate) {
+    run_moe_layer({rows, row_scales, up, up_scales, down, down_scales, ends, row_weights, inner, inner_scales, out,
+                   ready},
+                  expected_m, gate);
+}
+
+}  // namespace
+}  // namespace deep_gemm
+
+DEEP_GEMM_EXPORT(moe_layer, deep_gemm::moe_layer);
