@@ -18,7 +18,10 @@ struct HostFacts {
 };
 
 inline constexpr std::array<HostFacts, kArchCount> kHostFacts = {{
-    {.multiplies_exponents = false, .fp32_scales_of_32 = true, .multiplies_rows = false, .doubles_prenorm_warps = false},
+    {.multiplies_exponents = false,
+     .fp32_scales_of_32 = true,
+     .multiplies_rows = false,
+     .doubles_prenorm_warps = false},
     {.multiplies_exponents = false, .fp32_scales_of_32 = true, .multiplies_rows = false, .doubles_prenorm_warps = true},
     {.multiplies_exponents = true, .fp32_scales_of_32 = false, .multiplies_rows = true, .doubles_prenorm_warps = false},
     {.multiplies_exponents = true, .fp32_scales_of_32 = true, .multiplies_rows = false, .doubles_prenorm_warps = false},

@@ -38,7 +38,8 @@ constexpr ffi::NamedArgument argument_of(const Field<Record, Value>& field) {
 /// The fields as arguments.
 template <typename Record>
 inline constexpr auto kArgumentsOf =
-    std::apply([](const auto&... field) { return std::array{record_detail::argument_of(field)...}; }, kFieldsOf<Record>);
+    std::apply([](const auto&... field) { return std::array{record_detail::argument_of(field)...}; },
+               kFieldsOf<Record>);
 
 /// The arguments with their names.
 template <typename Record>
