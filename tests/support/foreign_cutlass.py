@@ -22,6 +22,11 @@ DTYPES = {
     "cutlass::float_e4m3_t": torch.float8_e4m3fn,
     "float": torch.float32,
 }
+E4M3, E2M1, E3M2 = (f"cutlass::float_{name}_t" for name in ("e4m3", "e2m1", "e3m2"))
+# With block scales: how CUTLASS calls them, elements of 16 bytes or of what a copy that unpacks asks for, bits of
+# exponent and fraction.
+SCALED = {E4M3: ("mx_float8_t", 16, (4, 3)), E3M2: ("mx_float6_t", 128, (3, 2)), E2M1: ("mx_float4_t", 128, (2, 1))}
+NVFP4, NVFP4_ALIGN, NVFP4_GROUP = "nv_float4_t", 32, 16
 
 SOURCE = """#include "foreign_cutlass.cuh"
 struct Traits {{
@@ -30,7 +35,7 @@ struct Traits {{
     using A = {a};
     using B = {b};
     using D = {d};
-    static constexpr int kAlignA = {align}, kAlignB = {align};
+    static constexpr int kAlignA = {align_a}, kAlignB = {align_b};
     using Tile = cute::Shape<{tile}>;
     using Cluster = cute::Shape<{cluster}>;
     using EpilogueSchedule = cutlass::epilogue::{epilogue};
@@ -55,20 +60,31 @@ class Gemm:
     element: str = "cutlass::bfloat16_t"
     d: str = "cutlass::bfloat16_t"
     scaled: bool = False  # MX: a scale for 32 of K
+    b: str = ""  # element of B, if another
+    nvfp4: bool = False  # a scale of E4M3 for 16 of K
     problem: tuple[int, int, int] = (200, 264, 320)
     num_sms: int = 4
     change: str = ""  # of CUTLASS's arguments
     limit: float = 1e-5
 
+    def stored(self, element: str) -> tuple[str, int]:
+        """CUTLASS's type of an operand, and the elements that it must be aligned to."""
+        if self.nvfp4:
+            return f"cutlass::{NVFP4}<{element}>", NVFP4_ALIGN
+        if self.scaled:
+            return f"cutlass::{SCALED[element][0]}<{element}>", SCALED[element][1]
+        return element, 16 // DTYPES[element].itemsize
+
     def source(self) -> str:
-        stored = f"cutlass::mx_float8_t<{self.element}>" if self.scaled else self.element
+        (a, align_a), (b, align_b) = self.stored(self.element), self.stored(self.b or self.element)
         return SOURCE.format(
             arch=self.arch,
-            operator="OpClassBlockScaledTensorOp" if self.scaled else "OpClassTensorOp",
-            a=stored,
-            b=stored,
+            operator="OpClassBlockScaledTensorOp" if self.scaled or self.nvfp4 else "OpClassTensorOp",
+            a=a,
+            b=b,
             d=self.d,
-            align=16 // DTYPES[self.element].itemsize,
+            align_a=align_a,
+            align_b=align_b,
             tile=", ".join(f"cute::_{x}" for x in self.tile),
             cluster=", ".join(f"cute::_{x}" for x in self.cluster),
             epilogue=self.epilogue,
@@ -100,28 +116,63 @@ def with_maps(params: bytes, maps: list[bytes]) -> bytes:
     return bytes(out)
 
 
-def random_operand(gemm: Gemm, rows: int, generator: torch.Generator) -> tuple[torch.Tensor, ...]:
-    """As it is stored, its scales as they are stored, and its values in FP64."""
+def atoms_of(scales: torch.Tensor) -> torch.Tensor:
+    """Atoms of 128 rows and 4 groups: row r at 16 (r % 32) + 4 (r / 32)."""
+    height, groups = scales.shape
+    return scales.view(height // 128, 4, 32, groups // 4, 4).permute(0, 3, 2, 1, 4).contiguous()
+
+
+def padded(rows: int, groups: int) -> tuple[int, int]:
+    return -(-rows // 128) * 128, -(-groups // 4) * 4
+
+
+def small_values(form: tuple[int, int], codes: torch.Tensor) -> torch.Tensor:
+    """Of elements of 4 and 6 bits."""
+    exponent, fraction = form
+    bias, low = 2 ** (exponent - 1) - 1, (codes % 2**fraction).double() / 2**fraction
+    exponents = (codes >> fraction) % 2**exponent
+    normal, subnormal = (1 + low) * torch.exp2(exponents.double() - bias), low * 2.0 ** (1 - bias)
+    return torch.where(exponents > 0, normal, subnormal) * torch.where(codes >> (exponent + fraction) > 0, -1, 1)
+
+
+def random_elements(gemm: Gemm, element: str, rows: int, generator: torch.Generator) -> tuple[torch.Tensor, ...]:
+    """As they are stored, and their values in FP64."""
     k = gemm.problem[2]
+    if element in (E3M2, E2M1):
+        form = SCALED[element][2]
+        bits = 1 + sum(form)
+        codes = torch.randint(0, 2**bits, (rows, k), generator=generator)
+        stream = (codes.unsqueeze(-1) >> torch.arange(bits)) % 2  # of a row, the lowest bit first
+        return (stream.view(rows, -1, 8) << torch.arange(8)).sum(-1).to(torch.uint8), small_values(form, codes)
     stored = torch.randn(rows, k, generator=generator)
-    if gemm.element == "float":
+    if element == "float":
         stored = (stored.view(torch.int32) & ~0x1FFF).view(torch.float32)  # TF32
-    stored = stored.to(DTYPES[gemm.element])
-    if not gemm.scaled:
-        return stored, torch.zeros(1), stored.double()
-    height, groups = -(-rows // 128) * 128, -(-k // 128) * 4
-    exponents = torch.randint(123, 130, (height, groups), dtype=torch.uint8, generator=generator)
-    values = stored.double() * torch.exp2(exponents[:rows, : k // 32].double() - 127).repeat_interleave(32, 1)
-    # Atoms of 128 rows and 4 groups: row r at 16 (r % 32) + 4 (r / 32).
-    atoms = exponents.view(height // 128, 4, 32, groups // 4, 4).permute(0, 3, 2, 1, 4).contiguous()
-    return stored, atoms, values
+    stored = stored.to(DTYPES[element])
+    return stored, stored.double()
+
+
+def random_operand(gemm: Gemm, element: str, rows: int, generator: torch.Generator) -> tuple[torch.Tensor, ...]:
+    """As it is stored, its scales as they are stored, and its values in FP64."""
+    stored, values = random_elements(gemm, element, rows, generator)
+    if not (gemm.scaled or gemm.nvfp4):
+        return stored, torch.zeros(1), values
+    group = NVFP4_GROUP if gemm.nvfp4 else 32
+    shape = padded(rows, gemm.problem[2] // group)
+    if gemm.nvfp4:
+        scales = (torch.rand(shape, generator=generator) + 0.5).to(torch.float8_e4m3fn)
+        factors, scales = scales.double(), scales.view(torch.uint8)
+    else:
+        scales = torch.randint(123, 130, shape, dtype=torch.uint8, generator=generator)
+        factors = torch.exp2(scales.double() - 127)
+    spread = factors[:rows, : gemm.problem[2] // group].repeat_interleave(group, 1)
+    return stored, atoms_of(scales), values * spread
 
 
 def launch(gemm: Gemm, compiled: Compiled) -> Launch:
     m, n, _ = gemm.problem
     generator = torch.Generator().manual_seed(3)
-    a, scales_a, a_values = random_operand(gemm, m, generator)
-    b, scales_b, b_values = random_operand(gemm, n, generator)
+    a, scales_a, a_values = random_operand(gemm, gemm.element, m, generator)
+    b, scales_b, b_values = random_operand(gemm, gemm.b or gemm.element, n, generator)
     d = torch.empty(m, n, dtype=DTYPES[gemm.d])
     workspace = torch.zeros(4 << 20, dtype=torch.uint8)
     tensors = [a, b, d, workspace, scales_a, scales_b]
@@ -157,7 +208,7 @@ SPLIT_EVENLY = (
     "using Mode = cutlass::gemm::kernel::detail::PersistentTileSchedulerSm90StreamKParams::DecompositionMode; "
     "arguments.scheduler.decomposition_mode = Mode::StreamK;"
 )
-E4M3 = "cutlass::float_e4m3_t"
+GEFORCE = ("120a", "Sm120", (128, 128, 128), (1, 1, 1))  # CUTLASS's example 79
 GEMMS = [
     Gemm(
         "ping-pong, BF16, clusters of 2",
@@ -203,6 +254,8 @@ GEMMS = [
         element=E4M3,
         scaled=True,
     ),
-    Gemm("MXFP8, mma.sync", "120a", "Sm120", (128, 128, 128), (1, 1, 1), element=E4M3, scaled=True),
+    Gemm("MXFP8, mma.sync", *GEFORCE, element=E4M3, scaled=True),
+    Gemm("MXFP8 x MXFP6, mma.sync", *GEFORCE, element=E4M3, b=E3M2, scaled=True, problem=(200, 264, 384)),
+    Gemm("NVFP4, mma.sync", *GEFORCE, element=E2M1, nvfp4=True),
 ]
 KERNELS = [gemm.kernel() for gemm in GEMMS]
