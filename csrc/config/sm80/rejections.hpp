@@ -23,8 +23,8 @@ inline std::string_view group_rejection(const Problem& p, const GemmConfig& c) {
 /// By ptxas of CUDA 13.0, 8 to 104 bytes: where scales of columns, or of both operands' rows, are in registers beside
 /// operands, what they are converted to, and all that a walk over experts needs; or where a stage has four groups. For
 /// sm_120 it takes some more, and spills beside many sums where D's columns belong to heads, or integers are promoted
-/// by products of scales; and everywhere where most sums of experts' integers are quantised, or stand beside weights of
-/// 8 bits that are converted to 16.
+/// by products of scales, or gated, or where experts' weights of E4M3 are converted; and everywhere where most sums of
+/// experts' integers are quantised, or stand beside weights of 8 bits that are converted to 16.
 constexpr bool spills(const Problem& p, const GemmConfig& c) {
     if (c.heads.any() && !promotes(c) && !c.add_c && p.target >= 120) return warp_rows(c) * warp_cols(c) >= 64 * 64;
     if (c.output_scaling.any() && c.block_sum() == Element::s32 && is_m_grouped(c.grouping) &&
@@ -33,9 +33,14 @@ constexpr bool spills(const Problem& p, const GemmConfig& c) {
     if (c.gate.any() && c.output_scaling.any() && c.block_sum() == Element::s32 && promotes(c) &&
         (c.swap_ab ? p.target >= 100 && c.tile.cols == 64 && c.tile.rows == 256 : c.tile.cols == 256))
         return true;
+    if (!promotes(c) && c.b.element == Element::e4m3p && p.target >= 120)
+        return warp_rows(c) * warp_cols(c) >= 64 * 64 && is_m_grouped(c.grouping);
     if (!promotes(c))
         return c.b.element == Element::s8b && warp_rows(c) * warp_cols(c) >= 64 * 64 &&
                (c.tile.cols > 128 || (is_m_grouped(c.grouping) && c.grouping != Grouping::masked));
+    if (c.gate.any() && c.block_sum() == Element::s32 && p.target >= 120 && !c.swap_ab && !c.b.packed() &&
+        c.grouping == Grouping::m_contiguous && warps(c) > 4 && warp_rows(c) * warp_cols(c) >= 64 * 32)
+        return true;
     const bool rows = c.row_scales().per_row(), cols = c.col_scales().per_row(), experts = is_m_grouped(c.grouping);
     const bool many_sums = warp_rows(c) * warp_cols(c) >= 64 * 32;
     if (many_sums && !c.b.packed() && scale_groups(c) > 2) return true;
