@@ -11,13 +11,13 @@ struct HostFacts {
     bool multiplies_exponents;  // its tensor cores do; scales that are laid out ahead are words of exponents
     bool fp32_scales_of_32;     // FP32 scales, as they are, may be for 32 of K
     bool multiplies_rows;       // of FP4 weights that lie in rows
-    // Warps of the pre-norm product where registers suffice and many rows of B pass each: Hopper, 137 rows of 28,672:
-    // 13.9 us for 16.4 with twice as many. Other shapes gained less than 6 %, or lost; other architectures were not
-    // measured.
+    // Warps of the pre-norm product, where registers suffice and much of K passes each (docs/logits.md). Other
+    // architectures than Hopper were not measured.
     bool doubles_prenorm_warps;
 };
 
 inline constexpr std::array<HostFacts, kArchCount> kHostFacts = {{
+    // In the order of `Arch`: sm80, sm90, sm100, sm120.
     {.multiplies_exponents = false,
      .fp32_scales_of_32 = true,
      .multiplies_rows = false,

@@ -88,7 +88,7 @@ DG_DEVICE int32_t first_place(const GemmParams& params) {
     return c.split_k.last_tiles ? 2 * place + blockIdx.x % 2 : place;
 }
 
-/// Which tiles, by their numbers, a CTA gets: every so manieth, as many as CTAs, or clusters, walk.
+/// Which tiles a CTA gets, by their numbers: of n CTAs (or clusters) each takes every n-th.
 template <GemmConfig c>
 struct EvenDeal {
     int32_t next;
