@@ -62,7 +62,10 @@ def problems_of(files: list[Path]) -> list[Problem]:
     found = []
     for path in files:
         document = json.loads(path.read_text())
-        num_sms, target = document["machine"]["num_sms"], document["machine"]["target"]
+        machine = document["machine"]
+        if not {"num_sms", "target"} <= machine.keys():
+            raise SystemExit(f"{path} must say num_sms and target of its machine: measure it anew with calibrate.py")
+        num_sms, target = machine["num_sms"], machine["target"]
         for entry in document["problems"]:
             sizes = sizes_of(entry["case"], entry.get("total"), entry.get("seed", 0))
             us = {text_of(config): time for *config, time in entry["rows"]}

@@ -93,6 +93,13 @@ def test_a_fit_finds_the_constants_that_made_the_times(part, tmp_path) -> None:
     assert after["mean_regret"] <= before["mean_regret"]
 
 
+def test_a_file_that_does_not_say_its_target_is_refused(part, tmp_path) -> None:
+    path = tmp_path / "calibration.json"
+    path.write_text(json.dumps({"machine": {"num_sms": 148}, "problems": []}))
+    with pytest.raises(SystemExit, match=r"must say num_sms and target"):
+        part("fit").problems_of([path])
+
+
 def test_configs_are_named_as_the_library_names_them(part) -> None:
     fit = part("fit")
     grouping, fields = fit.fields_of(fit.sizes_of(CASES[1]), 148)
