@@ -1,11 +1,13 @@
 """Speed of the quantise kernels beside a plain copy, an empty kernel, torch's own formula and a Triton kernel.
 
-python benchmarks/bench_quantize.py --out results
+    python benchmarks/bench_quantize.py --out results
+    python benchmarks/bench_quantize.py --table results/quantize.json    # the tables of docs/quantize.md
 """
 
 from __future__ import annotations
 
 import argparse
+import json
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -13,6 +15,7 @@ from pathlib import Path
 import torch
 import triton_quantize
 from machine import describe, write_result
+from tables import number, table
 from timing import Timer, Timing
 
 import deep_gemm
@@ -20,56 +23,77 @@ from deep_gemm import quantize
 from deep_gemm._extension import C
 from deep_gemm.utils import per_token_cast_to_fp8, per_token_cast_to_int8
 
-ROWS = (1, 16, 64, 256, 4096)
+ROWS = (4096, 1, 16, 64, 256)  # what matters most first: each is written when it is there
 K, GATED_K = 7168, 2048
 EMPTY = 'struct Params { void* data; };\nextern "C" __global__ void empty(const __grid_constant__ Params) {}\n'
 
-Calls = dict[str, Callable[[], object]]
+Results = tuple[torch.Tensor, ...]
+Calls = dict[str, Callable[[], Results]]  # what a call writes: its bytes are counted
+
+
+def common_calls(x: torch.Tensor) -> Calls:
+    """What every form stands beside."""
+
+    def empty() -> Results:
+        C.jit_launch("empty", EMPTY, 1, 32, 1, 0, True, [x], [])
+        return ()
+
+    other = torch.empty_like(x)
+    return {"copy": lambda: (other.copy_(x),), "empty kernel": empty}
 
 
 def plain_calls(x: torch.Tensor) -> Calls:
     m = x.shape[0]
-    other, ends = torch.empty_like(x), torch.tensor([m], dtype=torch.int32, device=x.device)
-    whole = torch.ones((), device=x.device)
-    fp32, packed, rows = quantize.fp8(x), quantize.fp8(x, scales="packed"), quantize.int8(x)
+    count, whole = torch.tensor([m], dtype=torch.int32, device=x.device), torch.ones((), device=x.device)
+    half, single, psum = x.half(), x.float(), deep_gemm.Contiguous(count, psum=True)
+    results = quantize.fp8(x)
     calls: Calls = {
-        "copy": lambda: other.copy_(x),
-        "empty": lambda: C.jit_launch("empty", EMPTY, 1, 32, 1, 0, True, [x], []),
-        "fp8": lambda: quantize.fp8(x, out=fp32),
-        "fp8 packed": lambda: quantize.fp8(x, scales="packed", out=packed),
-        "fp8 packed 32": lambda: quantize.fp8(x, group=32, scales="packed"),
-        "fp8 psum": lambda: quantize.fp8(x, out=fp32, grouping=deep_gemm.Contiguous(ends, psum=True)),
-        "fp8 a row": lambda: quantize.fp8(x, group=None),
-        "int8 a row": lambda: quantize.int8(x, out=rows),
-        "int8 zeros": lambda: quantize.int8(x, symmetric=False),
+        **common_calls(x),
+        "fp8": lambda: quantize.fp8(x, out=results),
+        "fp8, new tensors": lambda: quantize.fp8(x),
+        "fp8, of FP16": lambda: quantize.fp8(half),
+        "fp8, of FP32": lambda: quantize.fp8(single),
+        "fp8, scales ue8m0": lambda: quantize.fp8(x, scales="ue8m0"),
+        "fp8, scales packed": lambda: quantize.fp8(x, scales="packed"),
+        "fp8, group 32, packed": lambda: quantize.fp8(x, group=32, scales="packed"),
+        "fp8, psum": lambda: quantize.fp8(x, out=results, grouping=psum),
+        "fp8, masked": lambda: quantize.fp8(x[None], grouping=deep_gemm.Masked(count, m)),
+        "fp8, a scale for each row": lambda: quantize.fp8(x, group=None),
+        "fp8_blocks": lambda: quantize.fp8_blocks(x),
+        "int8": lambda: quantize.int8(x),
+        "int8, zero points and sums": lambda: quantize.int8(x, symmetric=False, sums=True),
+        "int8, group 128": lambda: quantize.int8(x, group=128),
         "mxfp4": lambda: quantize.mxfp4(x),
-        "nvfp4": lambda: quantize.nvfp4(x, global_scale=whole),
-        "torch fp8": lambda: _torch_fp8(x),
+        "nvfp4, scale of all given": lambda: quantize.nvfp4(x, global_scale=whole)[:2],
+        "torch: fp8": lambda: _torch_fp8(x),
     }
-    if m % 128 == 0:
-        calls["fp8 blocks"] = lambda: quantize.fp8_blocks(x)
     if triton_quantize.works(x.device):
-        calls["triton fp8"] = lambda: triton_quantize.cast(x, *fp32)
+        calls["Triton: fp8"] = lambda: _written(results, triton_quantize.cast(x, *results))
     return calls
 
 
 def gated_calls(gate_up: torch.Tensor) -> Calls:
-    other, results = torch.empty_like(gate_up), quantize.swiglu_fp8(gate_up)
+    results = quantize.swiglu_fp8(gate_up)
     weights = torch.ones(gate_up.shape[0], device=gate_up.device)
     calls: Calls = {
-        "copy": lambda: other.copy_(gate_up),
+        **common_calls(gate_up),
         "swiglu_fp8": lambda: quantize.swiglu_fp8(gate_up, out=results),
-        "swiglu_fp8 interleaved": lambda: quantize.swiglu_fp8(
+        "swiglu_fp8, packed": lambda: quantize.swiglu_fp8(gate_up, scales="packed"),
+        "swiglu_fp8, interleaved, limit, alpha, shift, row scales": lambda: quantize.swiglu_fp8(
             gate_up, limit=7.0, alpha=1.702, up_shift=1.0, layout="interleaved", row_scale=weights
         ),
-        "swiglu_fp8 packed": lambda: quantize.swiglu_fp8(gate_up, scales="packed"),
         "geglu_fp8": lambda: quantize.geglu_fp8(gate_up),
         "swiglu_int8": lambda: quantize.swiglu_int8(gate_up),
-        "torch swiglu_fp8": lambda: _torch_swiglu(gate_up),
+        "geglu_int8": lambda: quantize.geglu_int8(gate_up),
+        "torch: swiglu_fp8": lambda: _torch_swiglu(gate_up),
     }
     if triton_quantize.works(gate_up.device):
-        calls["triton swiglu_fp8"] = lambda: triton_quantize.swiglu(gate_up, *results)
+        calls["Triton: swiglu_fp8"] = lambda: _written(results, triton_quantize.swiglu(gate_up, *results))
     return calls
+
+
+def _written(results: Results, _: None) -> Results:
+    return results
 
 
 def _torch_fp8(x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
@@ -84,16 +108,10 @@ def _torch_swiglu(gate_up: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
     return _torch_fp8(torch.nn.functional.silu(gate) * up)
 
 
-def bytes_moved(name: str, x: torch.Tensor) -> int:
-    """What has to be read and written, scales left out but where they are for few values."""
-    if name == "copy":
-        return 2 * x.nbytes
-    if name == "empty":
-        return 0
-    values = x.numel() // (2 if "glu" in name else 1)
-    code_bytes = values // 2 if "fp4" in name else values
-    group = 16 if name == "nvfp4" else 32 if "32" in name or name == "mxfp4" else 0 if "row" in name else 128
-    return x.nbytes + code_bytes + (values // group * (1 if "packed" in name or "fp4" in name else 4) if group else 0)
+def bytes_moved(name: str, x: torch.Tensor, results: Results) -> int:
+    """What has to be read and written."""
+    item = 4 if "FP32" in name else x.element_size()
+    return x.numel() * item + sum(tensor.nbytes for tensor in results) if results else 0
 
 
 def _bytes(tensor: torch.Tensor) -> torch.Tensor:
@@ -127,18 +145,65 @@ def host_microseconds(call: Callable[[], object], times: int = 2000) -> float:
     return took / times * 1e6
 
 
-def row_of(name: str, x: torch.Tensor, timing: Timing, copy: Timing) -> dict[str, object]:
-    moved = bytes_moved(name, x)
-    rate = moved / timing.median
+def measured(x: torch.Tensor, calls: Calls, timer: Timer) -> list[dict[str, object]]:
+    moved = {name: bytes_moved(name, x, call()) for name, call in calls.items()}
+    timings: dict[str, Timing] = dict(zip(calls, timer.time(*calls.values()), strict=True))
+    copy_rate = moved["copy"] / timings["copy"].median
+    rows: list[dict[str, object]] = []
+    print(f"{x.shape[0]} x {x.shape[1]}")
+    for name, timing in timings.items():
+        us, rate = timing.median * 1e6, moved[name] / timing.median
+        kernels = {"method": timing.method, "kernels": len(timing.kernels)}
+        figures = {"us": us, "gb_per_s": rate * 1e-9, "of_copy": rate / copy_rate}
+        rows.append({"shape": [*x.shape], "what": name, **figures, **kernels})
+        beside = f"{rate * 1e-9:6.0f} GB/s  {rate / copy_rate:5.2f} of a copy's rate"
+        print(f"  {name:56s} {us:8.2f} us {beside}", flush=True)
+    return rows
+
+
+def host_times(device: torch.device) -> dict[str, float]:
+    x = torch.randn((16, K), device=device).bfloat16()
+    out = quantize.fp8(x)
     return {
-        "shape": [*x.shape],
-        "what": name,
-        "us": timing.median * 1e6,
-        "gb_per_s": rate * 1e-9,
-        "of_copy": rate / (2 * x.nbytes / copy.median),
-        "method": timing.method,
-        "kernels": len(timing.kernels),
+        "fp8": host_microseconds(lambda: quantize.fp8(x)),
+        "fp8 into given tensors": host_microseconds(lambda: quantize.fp8(x, out=out)),
+        "two allocations": host_microseconds(lambda: (torch.empty_like(out[0]), torch.empty_like(out[1]))),
     }
+
+
+def tables(document: dict) -> str:
+    """Of plain and of gated forms: microseconds by rows, and the rate at the most rows."""
+    machine = document["machine"]
+    line = f"{machine['gpu']}, driver {machine['driver']}, torch {machine['torch']}, commit {machine['commit']}"
+    parts = [f"{line}; GPU time in microseconds, cold L2."]
+    for columns in dict.fromkeys(row["shape"][1] for row in document["rows"]):
+        rows = [row for row in document["rows"] if row["shape"][1] == columns]
+        counts = sorted({row["shape"][0] for row in rows})
+        lines = []
+        for name in dict.fromkeys(row["what"] for row in rows):
+            by_count = {row["shape"][0]: row for row in rows if row["what"] == name}
+            last = by_count[counts[-1]]
+            rates = [number(last["gb_per_s"], 0), number(last["of_copy"], 2)] if last["gb_per_s"] else ["", ""]
+            lines.append([name, *(number(by_count[m]["us"], 2) if m in by_count else "-" for m in counts), *rates])
+        header = [f"{columns} columns, rows:", *counts, f"GB/s at {counts[-1]}", "of the copy's"]
+        parts.append(table(header, lines))
+    host = ", ".join(f"{name} {us:.1f}" for name, us in document["host_us"].items())
+    return "\n\n".join([*parts, f"Host time of a warm call in microseconds: {host}."])
+
+
+def measure(out: Path | None, commit: str | None, counts: list[int]) -> None:
+    device = torch.device("cuda")
+    check(device)
+    timer = Timer(device, 1 << 30, calls=15)
+    document = {"what": "bench_quantize", "machine": describe(commit), "rows": [], "host_us": {}}
+    document["host_us"] = host_times(device)
+    for m in counts:
+        plain, gated = (torch.randn((m, columns), device=device).bfloat16() for columns in (K, 2 * GATED_K))
+        for x, calls in ((plain, plain_calls(plain)), (gated, gated_calls(gated))):
+            document["rows"] += measured(x, calls, timer)
+        if out:  # whatever stops the rest
+            write_result(out / "quantize.json", document)
+    print("host:", ", ".join(f"{name} {us:.2f} us" for name, us in document["host_us"].items()))
 
 
 def main() -> int:
@@ -146,37 +211,15 @@ def main() -> int:
     parser.add_argument("--out", type=Path, help="directory for quantize.json")
     parser.add_argument("--commit", help="commit to record, where there is no .git")
     parser.add_argument("--rows", type=int, nargs="*", default=ROWS)
+    parser.add_argument("--table", type=Path, help="print the tables of this result instead of measuring")
     arguments = parser.parse_args()
+    if arguments.table:
+        print(tables(json.loads(arguments.table.read_text())))
+        return 0
     if not torch.cuda.is_available():
         print("no GPU: nothing was measured")
         return 1
-    device = torch.device("cuda")
-    check(device)
-    timer = Timer(device, 1 << 30, calls=15)
-    rows = []
-    for m in arguments.rows:
-        plain, gated = torch.randn((m, K), device=device).bfloat16(), torch.randn((m, 2 * GATED_K), device=device)
-        for x, calls in ((plain, plain_calls(plain)), (gated.bfloat16(), gated_calls(gated.bfloat16()))):
-            for call in calls.values():
-                call()
-            timings = dict(zip(calls, timer.time(*calls.values()), strict=True))
-            print(f"{m} x {x.shape[1]}")
-            for name, timing in timings.items():
-                row = row_of(name, x, timing, timings["copy"])
-                rows.append(row)
-                figures = f"{row['us']:8.2f} us {row['gb_per_s']:6.0f} GB/s  {row['of_copy']:5.2f} of a copy's rate"
-                print(f"  {name:24s} {figures}", flush=True)
-    x = torch.randn((16, K), device=device).bfloat16()
-    out = quantize.fp8(x)
-    host = {
-        "fp8": host_microseconds(lambda: quantize.fp8(x)),
-        "fp8 into given tensors": host_microseconds(lambda: quantize.fp8(x, out=out)),
-        "two allocations": host_microseconds(lambda: (torch.empty_like(out[0]), torch.empty_like(out[1]))),
-    }
-    print("host:", ", ".join(f"{name} {us:.2f} us" for name, us in host.items()))
-    if arguments.out:
-        document = {"what": "bench_quantize", "machine": describe(arguments.commit), "rows": rows, "host_us": host}
-        write_result(arguments.out / "quantize.json", document)
+    measure(arguments.out, arguments.commit, arguments.rows)
     return 0
 
 
