@@ -1,7 +1,7 @@
 """Speed of the quantise kernels beside a plain copy, an empty kernel, torch's own formula and a Triton kernel.
 
-    python benchmarks/bench_quantize.py --out results
-    python benchmarks/bench_quantize.py --table results/quantize.json    # the tables of docs/quantize.md
+python benchmarks/bench_quantize.py --out results
+python benchmarks/bench_quantize.py --table results/quantize.json    # the tables of docs/quantize.md
 """
 
 from __future__ import annotations
