@@ -1,5 +1,8 @@
 // A MoE layer's products in one launch, as deep_gemm/mega_moe.py calls them.
+#include <bit>
+
 #include "moe/layer.hpp"
+#include "moe/pre_dispatch.hpp"
 #include "util/ffi.hpp"
 
 namespace deep_gemm {
@@ -15,7 +18,14 @@ void moe_layer(const TensorView& rows, const OptionalTensor& row_scales, const T
                   expected_m, gate);
 }
 
+void hand_over(const TensorView& x, const TensorView& ids, const TensorView& weights, const TensorView& q,
+               const TensorView& s, const TensorView& out_ids, const TensorView& out_weights, int64_t factor_bits) {
+    pre_dispatch({x, ids, weights, q, s, out_ids, out_weights},
+                 std::bit_cast<float>(static_cast<uint32_t>(factor_bits)));
+}
+
 }  // namespace
 }  // namespace deep_gemm
 
+DEEP_GEMM_EXPORT(pre_dispatch, deep_gemm::hand_over);
 DEEP_GEMM_EXPORT(moe_layer, deep_gemm::moe_layer);

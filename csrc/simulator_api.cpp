@@ -112,7 +112,7 @@ void simulator_add_device(const std::string& ptx, const std::string& entry, cons
                           const std::vector<TensorView>& tensors, const Integers& writable) {
     auto one = std::make_unique<Added>();
     one->entry = entry, one->params = params.content, one->extents = extents_of(tensors, writable);
-    one->launch.module = simulator::load(ptx);
+    one->launch.module = simulator::load(ptx), one->launch.device = static_cast<uint32_t>(added.size());
     simulator::Launch& launch = one->launch.launch;
     launch.entry = one->entry.empty() ? nullptr : one->entry.c_str();
     shape_of(grid, launch.grid);
@@ -124,9 +124,27 @@ void simulator_add_device(const std::string& ptx, const std::string& entry, cons
     added.push_back(std::move(one));
 }
 
+/// Launches of this thread's calls are added, and not run, as those of a device; -1: they run again. What they touch
+/// must live until all have run.
+void simulator_add_launches_of(int64_t device) {
+    if (device < 0) {
+        simulator::take_launch = nullptr;
+        return;
+    }
+    simulator::take_launch = [device](const auto& module, const simulator::Launch& launch) {
+        auto one = std::make_unique<Added>();
+        one->entry = launch.entry, one->params.assign(static_cast<const char*>(launch.params), launch.params_bytes);
+        one->extents.assign(launch.extents.begin(), launch.extents.end());
+        one->launch = {module, launch, static_cast<uint32_t>(device)};
+        one->launch.launch.entry = one->entry.c_str(), one->launch.launch.params = one->params.data();
+        one->launch.launch.extents = one->extents;
+        added.push_back(std::move(one));
+    };
+}
+
 void simulator_forget_devices() { added.clear(); }
 
-/// A JSON list: the reports of the devices that were added.
+/// JSON list of {"kernel", "report"}, one for each launch that was added.
 std::string simulator_run_devices(const std::vector<TensorView>& shared, const std::string& schedule, int64_t seed,
                                   const std::string& hazards, const std::string& rules) {
     const auto devices = std::exchange(added, {});
@@ -139,7 +157,8 @@ std::string simulator_run_devices(const std::vector<TensorView>& shared, const s
     for (size_t i = 0; i < reports.size(); ++i) {
         if (options.hazards == simulator::HazardMode::error)
             simulator::raise_first(reports[i], devices[i]->entry.c_str());
-        text += concat(i > 0 ? ", " : "", simulator::to_json(reports[i]));
+        text += concat(i > 0 ? ", " : "", "{\"kernel\": \"", devices[i]->entry,
+                       "\", \"report\": ", simulator::to_json(reports[i]), "}");
     }
     return text + "]";
 }
@@ -173,6 +192,7 @@ DEEP_GEMM_EXPORT(simulator_reports, deep_gemm::simulator_reports);
 DEEP_GEMM_EXPORT(clear_simulator_reports, deep_gemm::clear_simulator_reports);
 DEEP_GEMM_EXPORT(simulator_run, deep_gemm::simulator_run);
 DEEP_GEMM_EXPORT(simulator_add_device, deep_gemm::simulator_add_device);
+DEEP_GEMM_EXPORT(simulator_add_launches_of, deep_gemm::simulator_add_launches_of);
 DEEP_GEMM_EXPORT(simulator_forget_devices, deep_gemm::simulator_forget_devices);
 DEEP_GEMM_EXPORT(simulator_run_devices, deep_gemm::simulator_run_devices);
 DEEP_GEMM_EXPORT(simulator_tensor_map, deep_gemm::simulator_tensor_map);

@@ -350,6 +350,9 @@ def simulator_add_device(
 ) -> None:
     """What the next of several devices runs, which this thread then starts together."""
 
+def simulator_add_launches_of(device: int, /) -> None:
+    """From now on this thread's launches are added as those of a device, and not run; -1: they run again."""
+
 def simulator_forget_devices() -> None:
     """Those that were added and did not run."""
 
@@ -473,6 +476,50 @@ def moe_layer(
 
     `ready`: int32, a counter for each 8 rows, 0 before and after.
     """
+
+def pre_dispatch(
+    x: Tensor,
+    ids: Tensor,
+    weights: Tensor,
+    q: Tensor,
+    s: Tensor,
+    out_ids: Tensor,
+    out_weights: Tensor,
+    factor_bits: int,
+    /,
+) -> None:
+    """Tokens x, quantised, into q and s; their choices and weights, times a factor, into a buffer's rows, of which the
+    others become -1 and 0."""
+
+# csrc/ranks_api.cpp
+#
+# `ranks`: rank, timeout in ns, bytes of a rank's part of the shared memory, where ids, weights, x, its scales and
+# results begin in one, then the address of each. `calls`: int32 [1], how many calls there were before.
+
+def exchange_choices(
+    ranks: Sequence[int], calls: Tensor, ids: Tensor, row_weights: Tensor, tokens: int, experts: int, /
+) -> None:
+    """Waits for all ranks' tokens; their choices of this rank's experts into ids [ranks, room, choices], else -1."""
+
+def pull_rows(
+    ranks: Sequence[int], calls: Tensor, source: Tensor, out: Tensor, out_scales: Tensor, room: int, choices: int, /
+) -> None:
+    """Tokens and their scales to the rows [rows] that `source` has of ids. Counts the call."""
+
+def push_rows(ranks: Sequence[int], calls: Tensor, source: Tensor, down: Tensor, room: int, choices: int, /) -> None:
+    """Results to the ranks whose tokens they are of."""
+
+def combine_results(
+    ranks: Sequence[int],
+    calls: Tensor,
+    down: Tensor,
+    row_of: Tensor,
+    out: Tensor,
+    experts: int,
+    num_experts: int,
+    /,
+) -> None:
+    """Waits for all ranks' results, and adds up each token's."""
 
 # csrc/routing_api.cpp
 

@@ -11,7 +11,10 @@
 this library's parts, one after the other: routing, a grouped product whose epilogue is SwiGLU, the router's weight and
 E4M3 with scales; the grouped product down; and the sum of each token's rows, in FP32 and in the order of slots. So
 equal calls have equal bits. Nothing is read by the host, and shapes depend on the number of tokens only: a CUDA graph
-may hold all of it. Experts are not spread over GPUs yet: a group of more than one rank is refused.
+may hold all of it.
+
+With a group of several ranks each has its share of the experts and its own tokens, which travel over NVLink
+(mega_moe_ranks.py); all ranks make all calls, a rank without tokens with a `y` of no rows.
 
 Raises ValueError or TypeError where an argument cannot be right; then nothing was launched.
 """
@@ -24,7 +27,7 @@ from typing import Any
 
 import torch
 
-from . import _routing, quantize, routing
+from . import _routing, mega_moe_ranks, quantize, routing
 from ._extension import C
 from ._gates import QUANTISE_PACKED_FROM, SIDE
 from ._gemm import Contiguous, gemm
@@ -107,7 +110,7 @@ def mega_moe_pre_dispatch_sm90(
     count = integer("num_tokens", num_tokens, smallest=0)
     if group_size != BLOCK:
         raise ValueError(f"group_size must be {BLOCK}, got {group_size}")
-    fp32_bits("routed_scaling_factor", routed_scaling_factor)
+    factor = fp32_bits("routed_scaling_factor", routed_scaling_factor)
     room, slots = buf_topk_idx.shape
     if count > room:
         raise ValueError(f"num_tokens must be at most the {room} that the buffer has room for, got {count}")
@@ -121,13 +124,9 @@ def mega_moe_pre_dispatch_sm90(
     for name, tensor in (("x", x), ("topk_idx", topk_idx), ("topk_weights", topk_weights)):
         if tensor.shape[0] < count:
             raise ValueError(f"{name} must have at least num_tokens={count} rows, got {tensor.shape[0]}")
-    if count > 0:
-        quantize.fp8(x[:count], out=(buf_x[:count], buf_x_sf[:count]))
-        buf_topk_idx[:count].copy_(topk_idx[:count])
-        torch.mul(topk_weights[:count], routed_scaling_factor, out=buf_topk_weights[:count])
-    if count < room:
-        buf_topk_idx[count:].fill_(-1)
-        buf_topk_weights[count:].zero_()
+    tokens, weights = x[:count].detach(), topk_weights[:count].detach()
+    written = buf_x[:count], buf_x_sf[:count], buf_topk_idx, buf_topk_weights
+    C.pre_dispatch(tokens, topk_idx[:count], weights, *written, factor)
 
 
 def fp8_mega_moe(
@@ -153,7 +152,8 @@ def fp8_mega_moe(
         recipe, activation: (128, 128, 128) and 'swiglu'.
         activation_clamp: None, or the limit of gates (from above) and of ups (on both sides), before the activation.
         fast_math: makes no difference here.
-        num_tokens_bound: None, or at least the number of tokens. A hint that one rank has no use for.
+        num_tokens_bound: None, or at least the number of tokens of any rank; by default the buffer's. Of several ranks
+            each makes room for so many of all; of a rank with more the call tells, and traps. One rank ignores it.
 
     Sums of gates and ups are FP32 up to the activation; it is multiplied by the token's weight before it is quantised:
     the largest magnitude of each 128 of a row, but at least 1e-4, over 448 is its scale. Results of `down` are rounded
@@ -172,14 +172,15 @@ def fp8_mega_moe(
     if num_tokens_bound is not None and integer("num_tokens_bound", num_tokens_bound, smallest=0) < tokens:
         raise ValueError(f"num_tokens_bound must be at least the {tokens} tokens of y, got {num_tokens_bound}")
     _check_pair(l1_weights, l2_weights)
-    shapes = (buffer.num_experts, 2 * inner, hidden), (buffer.num_experts, hidden, inner)
+    experts = buffer.local_experts
+    shapes = (experts, 2 * inner, hidden), (experts, hidden, inner)
     for name, weights, shape in zip(("l1_weights", "l2_weights"), (l1_weights, l2_weights), shapes, strict=True):
         found = weights.shape if isinstance(weights, PackedWeights) else weights[0].shape
         if tuple(found) != shape:
             raise ValueError(f"{name} must be {[*shape]} as the buffer says, got {[*found]}")
     stats = cumulative_local_expert_recv_stats
     if stats is not None:
-        _check("cumulative_local_expert_recv_stats", stats, (torch.int32,), (buffer.num_experts,))
+        _check("cumulative_local_expert_recv_stats", stats, (torch.int32,), (experts,))
     for name, tensor in (("y", y), ("cumulative_local_expert_recv_stats", stats)):
         if tensor is not None and tensor.device != device:
             raise ValueError(f"{name} must be on {device} like the buffer, but is on {tensor.device}")
@@ -187,8 +188,11 @@ def fp8_mega_moe(
     limit = None if activation_clamp is None or activation_clamp == math.inf else activation_clamp
     layout = l1_weights.gate_up if isinstance(l1_weights, PackedWeights) else "eights"
     gate = SwiGLU(limit=limit, layout=layout or "halves")
-    if tokens > 0:
-        _layer(y, l1_weights, l2_weights, buffer, gate, stats)
+    room = buffer.num_max_tokens_per_rank
+    if buffer.shared is not None and num_tokens_bound is not None:
+        room = max(min(num_tokens_bound, room), 1)
+    if tokens > 0 or buffer.shared is not None:
+        _layer(y, l1_weights, l2_weights, buffer, gate, stats, room)
 
 
 def _layer(
@@ -198,14 +202,19 @@ def _layer(
     buffer: SM90SymmBuffer,
     gate: SwiGLU,
     stats: torch.Tensor | None,
+    room: int,
 ) -> None:
     tokens = y.shape[0]
     # Rows behind each other: a token may choose an expert twice (SGLang's choices of weight 0 do), and then matrices of
     # so many rows as there are tokens would not hold all.
-    expected = max(-(-tokens * buffer.num_topk // buffer.num_experts), 1)
-    kind = _kind_of_rows(l1_weights, buffer, expected)
-    found = routing.route(buffer.topk_idx[:tokens], buffer.num_experts, kind=kind, weights=buffer.topk_weights[:tokens])
-    rows = routing.gather((buffer.x[:tokens], buffer.x_sf[:tokens]), found)
+    if buffer.shared is not None:
+        expected = max(-(-room * buffer.shared.count * buffer.num_topk // buffer.num_experts), 1)
+        found, rows = mega_moe_ranks.bring_tokens(buffer, tokens, room)
+    else:
+        expected = max(-(-tokens * buffer.num_topk // buffer.num_experts), 1)
+        kind, weights = _kind_of_rows(l1_weights, buffer, expected), buffer.topk_weights[:tokens]
+        found = routing.route(buffer.topk_idx[:tokens], buffer.num_experts, kind=kind, weights=weights)
+        rows = routing.gather((buffer.x[:tokens], buffer.x_sf[:tokens]), found)
     down = y.new_empty((found.source.shape[0], buffer.hidden))
     inner = _quantised_rows(y, down.shape[0], buffer.intermediate_hidden)
     if buffer.ready is None or isinstance(l1_weights, PackedWeights) or isinstance(l2_weights, PackedWeights):
@@ -213,10 +222,14 @@ def _layer(
     else:
         assert isinstance(rows, tuple)
         assert found.row_weights is not None
-        weights, between = (*l1_weights, *l2_weights), (found.ends, found.row_weights)
-        C.moe_layer(*rows, *weights, *between, *inner, down, buffer.ready, expected, gate.record)
-    out = y if y.is_contiguous() else torch.empty_like(y, memory_format=torch.contiguous_format)
-    _routing.launch_combine(down, None, found.row_of, out)
+        pair, between = (*l1_weights, *l2_weights), (found.ends, found.row_weights)
+        C.moe_layer(*rows, *pair, *between, *inner, down, buffer.ready, expected, gate.record)
+    fits = y.is_contiguous() and (buffer.shared is None or y.data_ptr() % 16 == 0)
+    out = y if fits else torch.empty_like(y, memory_format=torch.contiguous_format)
+    if buffer.shared is not None:
+        mega_moe_ranks.return_results(buffer, found, down, out)
+    else:
+        _routing.launch_combine(down, None, found.row_of, out)
     if out is not y:
         y.copy_(out)
     if stats is not None:

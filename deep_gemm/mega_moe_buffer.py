@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 
@@ -10,10 +10,8 @@ from . import _fallback
 from ._compiled import alignment_now
 from ._extension import C
 from ._numbers import integer
+from .mega_moe_ranks import HEAD_BYTES, Group, SharedMemory
 from .routing import most_rows
-
-if TYPE_CHECKING:
-    from torch.distributed import ProcessGroup
 
 __all__ = ["SM90SymmBuffer", "get_symm_buffer_for_mega_moe", "get_symm_buffer_for_sm90_mega_moe"]
 
@@ -33,7 +31,7 @@ class SM90SymmBuffer:
 
     def __init__(
         self,
-        group: ProcessGroup | None,
+        group: Group | None,
         num_experts: int,
         num_max_tokens_per_rank: int,
         num_topk: int,
@@ -44,17 +42,17 @@ class SM90SymmBuffer:
         *,
         device: torch.device | str | None = None,
         persistent: bool = False,
+        timeout_s: float = 100.0,
     ) -> None:
-        if group is not None and group.size() != 1:
-            raise ValueError(
-                f"group must have one rank, got {group.size()}: experts are not spread over GPUs yet. Use "
-                "deep_gemm.nn.GroupedExperts, or a library that dispatches and combines tokens around grouped products"
-            )
+        ranks = 1 if group is None else group.size()
         if not use_fp8_dispatch:
             raise ValueError("use_fp8_dispatch must be True: tokens are handed over as E4M3 with scales")
         check_activation(activation)
         tokens = integer("num_max_tokens_per_rank", num_max_tokens_per_rank, smallest=1)
         self.num_experts = integer("num_experts", num_experts, smallest=1)
+        if self.num_experts % ranks != 0:
+            raise ValueError(f"num_experts must be a multiple of the {ranks} ranks of group, got {num_experts}")
+        self.local_experts = self.num_experts // ranks
         self.num_topk = integer("num_topk", num_topk, smallest=1)
         if self.num_topk > _MOST_CHOICES:
             raise ValueError(f"num_topk must be at most {_MOST_CHOICES}, got {num_topk}")
@@ -72,6 +70,10 @@ class SM90SymmBuffer:
             )
         if persistent and arch != "sm90":
             raise ValueError(f"persistent must be False on a GPU with kernels for {arch}: only SM90 has such a kernel")
+        if persistent and ranks > 1:
+            raise ValueError(f"persistent must be False with a group of more than one rank, got one of {ranks}")
+        if not isinstance(timeout_s, (int, float)) or not 0 < timeout_s < 1e9:
+            raise ValueError(f"timeout_s must be a number of seconds above 0, got {timeout_s!r}")
         self.arch = arch  # of the kernels that calls take
         # Counters of the one launch that both products are; None: they are launched one after the other.
         self.ready = torch.zeros(self._counters(tokens), dtype=torch.int32, device=where) if persistent else None
@@ -83,8 +85,19 @@ class SM90SymmBuffer:
             "x": (torch.float8_e4m3fn, self.hidden),
         }
         sizes = [tokens * columns * dtype.itemsize for dtype, columns in parts.values()]
-        self.buffer: torch.Tensor | None = torch.zeros(sum(sizes), dtype=torch.int8, device=where)
-        views = self.buffer.split(sizes)
+        self.shared: SharedMemory | None = None
+        if group is not None and ranks > 1:
+            # Results come to a token's slots, behind the tokens.
+            results = tokens * self.num_topk * self.hidden * 2
+            self.shared = SharedMemory(group, HEAD_BYTES + sum(sizes) + results, where)
+            places, at = {"results": HEAD_BYTES + sum(sizes)}, HEAD_BYTES
+            for name, size in zip(parts, sizes, strict=True):
+                places[name], at = at, at + size
+            self.numbers = self.shared.numbers(timeout_s, places)
+            self.buffer: torch.Tensor | None = self.shared.part[HEAD_BYTES:]
+        else:
+            self.buffer = torch.zeros(sum(sizes), dtype=torch.int8, device=where)
+        views = self.buffer[: sum(sizes)].split(sizes)
         for (name, (dtype, columns)), view in zip(parts.items(), views, strict=True):
             setattr(self, name, view.view(dtype).view(tokens, columns))
 
@@ -99,13 +112,13 @@ class SM90SymmBuffer:
 
     def destroy(self) -> None:
         """Lets go of the memory; later calls with this buffer are refused."""
-        self.buffer = self.group = self.ready = None
+        self.buffer = self.group = self.ready = self.shared = None
         for name in ("x", "x_sf", "topk_idx", "topk_weights"):
             setattr(self, name, None)
 
 
 def get_symm_buffer_for_sm90_mega_moe(
-    group: ProcessGroup | None,
+    group: Group | None,
     num_experts: int,
     num_max_tokens_per_rank: int,
     num_topk: int,
@@ -116,11 +129,13 @@ def get_symm_buffer_for_sm90_mega_moe(
     *,
     device: torch.device | str | None = None,
     persistent: bool = False,
+    timeout_s: float = 100.0,
 ) -> SM90SymmBuffer:
     """A buffer with room for at least so many tokens.
 
     Args:
-        group: of one rank, or None.
+        group: None, or ranks whose GPUs reach each other's memory (one host, NVLink), at most 32: rank r has experts
+            `r * num_experts / ranks` and on. All of them make the buffer together. Or a rank of `simulator.ranks`.
         num_experts: of all ranks, at most 1024.
         num_max_tokens_per_rank: is rounded up to a multiple of 128.
         num_topk: slots of a token, at most 32.
@@ -128,18 +143,20 @@ def get_symm_buffer_for_sm90_mega_moe(
         use_fp8_dispatch, activation: True and 'swiglu'.
         device: by default the current GPU, or the CPU where there is none (calls are simulated then).
         persistent: whether `fp8_mega_moe` with weights of E4M3 launches both products as one kernel, in which tiles of
-            `down` begin as their rows are there. Not measured on a GPU yet.
+            `down` begin as their rows are there.
+        timeout_s: how long a call waits for another rank before it says so and traps.
 
     Raises:
         ValueError, TypeError: an argument cannot be right.
-        NotImplementedError: the group has more than one rank, or the device is of SM100.
+        NotImplementedError: the device is of SM100.
     """
     sizes = num_experts, num_max_tokens_per_rank, num_topk, hidden, intermediate_hidden
-    return SM90SymmBuffer(group, *sizes, use_fp8_dispatch, activation, device=device, persistent=persistent)
+    more: dict[str, Any] = {"device": device, "persistent": persistent, "timeout_s": timeout_s}
+    return SM90SymmBuffer(group, *sizes, use_fp8_dispatch, activation, **more)
 
 
 def get_symm_buffer_for_mega_moe(
-    group: ProcessGroup | None,
+    group: Group | None,
     num_experts: int,
     num_max_tokens_per_rank: int,
     num_topk: int,
@@ -160,7 +177,7 @@ def get_symm_buffer_for_mega_moe(
         num_shared_experts: 0.
         use_fp8_dispatch: None or True.
         mma_type: 'fp8x' and anything: of the tokens, since weights come with each call.
-        more: `device`, `persistent`.
+        more: `device`, `persistent`, `timeout_s`.
 
     Raises:
         ValueError, TypeError, NotImplementedError: as there.

@@ -23,6 +23,8 @@ from typing import Any
 import torch
 
 from ._extension import C
+from ._numbers import integer
+from ._simulated_ranks import SimulatedRanks
 
 SCHEDULES = ("lazy", "eager", "random")
 HAZARD_MODES = ("error", "report")
@@ -279,7 +281,26 @@ def run_devices(
         text = C.simulator_run_devices(list(shared), schedule, seed, hazards, rules)
     finally:
         C.simulator_forget_devices()
-    return [_to_report(launch.entry, parsed) for launch, parsed in zip(launches, json.loads(text), strict=True)]
+    return [_to_report(each["kernel"], each["report"]) for each in json.loads(text)]
+
+
+def ranks(count: int) -> SimulatedRanks:
+    """A group of ranks whose calls run at the same time, each on a device of its own.
+
+        group = simulator.ranks(2)
+        buffers = [deep_gemm.get_symm_buffer_for_sm90_mega_moe(rank, ...) for rank in group]
+        for rank, buffer, y in zip(group, buffers, results):
+            with rank:  # calls are noted
+                deep_gemm.fp8_mega_moe(y, l1, l2, buffer)
+        group.run(schedule="random", seed=3)
+
+    A rank's launches run one behind the other, and each knows what those before it did; memory that ranks share follows
+    the memory model, as of `run_devices`. Between ranks' `with` and `run`, tensors hold nothing yet.
+
+    Args:
+        count: of ranks, from 2 to 32.
+    """
+    return SimulatedRanks(integer("count", count, smallest=2))
 
 
 def compile_cuda(source: str, target: str = "sm_90a", name: str = "kernel.cu") -> str:

@@ -58,6 +58,11 @@ struct QuantizeCall {
 /// Refuses what cannot be right in a sentence.
 QuantizeCall check_quantize(const QuantizeRecord& record);
 
+/// Chooses what a warp or block has of it. How many blocks there are.
+int64_t plan_quantize(QuantizeCall& call, int32_t sms);
 void run_quantize(QuantizeCall& call);
+
+/// The fields in braces, as source has them.
+std::string config_text(const QuantizeConfig& config);
 
 }  // namespace deep_gemm

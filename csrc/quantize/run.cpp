@@ -25,6 +25,19 @@ const char* name(RowLayout layout) {
     return kNames[static_cast<int>(layout)];
 }
 
+}  // namespace
+
+std::string config_text(const QuantizeConfig& c) {
+    return concat("{.input = Element::", facts(c.input).name, ", .output = Element::", facts(c.output).name,
+                  ", .share = ScaleShare::", name(c.share), ", .group = ", c.group, ", .rows = ", c.rows,
+                  ", .threads = ", c.threads, ", .scales = ScaleForm::", name(c.scales),
+                  ", .gate = GateKind::", name(c.gate), ", .interleaved = ", text(c.interleaved),
+                  ", .row_scale = ", text(c.row_scale), ", .zeros = ", text(c.zeros), ", .sums = ", text(c.sums),
+                  ", .wide = ", text(c.wide), ", .layout = RowLayout::", name(c.layout), "}");
+}
+
+namespace {
+
 jit::KernelSource render(const QuantizeConfig& c) {
     constexpr const char* kKernels[] = {"quantize_groups", "quantize_rows", "quantize_blocks"};
     const std::string kernel = kKernels[static_cast<int>(c.share)];
@@ -33,13 +46,7 @@ jit::KernelSource render(const QuantizeConfig& c) {
                c.share == ScaleShare::k_group ? concat("_of_", c.group) : std::string());
     return {.name = entry,
             .text = concat("#include <deep_gemm/kernels/", kernel, ".cuh>\n\nusing namespace deep_gemm;\n\n",
-                           "constexpr QuantizeConfig kConfig{.input = Element::", facts(c.input).name,
-                           ", .output = Element::", facts(c.output).name, ", .share = ScaleShare::", name(c.share),
-                           ", .group = ", c.group, ", .rows = ", c.rows, ", .threads = ", c.threads,
-                           ", .scales = ScaleForm::", name(c.scales), ", .gate = GateKind::", name(c.gate),
-                           ", .interleaved = ", text(c.interleaved), ", .row_scale = ", text(c.row_scale),
-                           ", .zeros = ", text(c.zeros), ", .sums = ", text(c.sums), ", .wide = ", text(c.wide),
-                           ", .layout = RowLayout::", name(c.layout), "};\n\n",
+                           "constexpr QuantizeConfig kConfig", config_text(c), ";\n\n",
                            "extern \"C\" __global__ void __launch_bounds__(", c.threads, ")\n", entry,
                            "(const __grid_constant__ QuantizeParams params) {\n    run_", kernel,
                            "<kConfig>(params);\n}\n")};
@@ -67,8 +74,9 @@ int32_t choose_threads(const QuantizeCall& call, int32_t sms) {
     return static_cast<int32_t>(threads);
 }
 
-/// Blocks of the grid.
-int64_t plan(QuantizeCall& call, int32_t sms) {
+}  // namespace
+
+int64_t plan_quantize(QuantizeCall& call, int32_t sms) {
     QuantizeConfig& c = call.config;
     QuantizeParams& p = call.params;
     const int64_t rows = std::max<int64_t>(call.likely_rows, 1);
@@ -89,15 +97,13 @@ int64_t plan(QuantizeCall& call, int32_t sms) {
     return c.share == ScaleShare::k_group ? divided(tiles, kQuantizeWarps) : tiles;
 }
 
-}  // namespace
-
 void run_quantize(QuantizeCall& call) {
     const QuantizeConfig& c = call.config;
     const QuantizeParams& p = call.params;
     // Rows of no K have a scale where all of a row shares one.
     if (call.matrices == 0 || p.rows == 0 || (p.k == 0 && c.share != ScaleShare::row)) return;
     Device& device = Device::get(call.device);
-    const int64_t blocks = plan(call, CallSettings::of(call.device).allowed_sms(device.facts()));
+    const int64_t blocks = plan_quantize(call, CallSettings::of(call.device).allowed_sms(device.facts()));
     const LaunchShape shape{.grid = static_cast<uint32_t>(blocks), .block = static_cast<uint32_t>(c.threads)};
     const Kernel& kernel = cached_kernel(device, c, 0, [&] { return render(c); });
     device.launch(kernel, may_start_early(shape, device), &p, sizeof(p), current_stream(call.device), call.extents);

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -355,7 +354,6 @@ class TestWrongCalls:
     @pytest.mark.parametrize(
         ("sizes", "more", "message"),
         [
-            ((2, 4, 2, 256, 128), {"group": SimpleNamespace(size=lambda: 2)}, "group must have one rank, got 2: "),
             ((2, 4, 2, 200, 128), {}, "hidden must be a multiple of 128, got 200"),
             ((2, 4, 2, 256, 4224), {}, "intermediate_hidden must be at most 4096, got 4224"),
             ((2, 4, 33, 256, 128), {}, "num_topk must be at most 32, got 33"),

@@ -111,9 +111,11 @@ void raise_first(const Report& report, const char* kernel);
 struct DeviceLaunch {
     std::shared_ptr<const Module> module;
     Launch launch;
+    uint32_t device = 0;
 };
 
-/// Run a kernel on each of several devices at the same time, which also have `shared`; a report for each.
+/// Run kernels on several devices at the same time, which also have `shared`, those of one device in their order; a
+/// report for each.
 /// `options.threads` is of no use: clusters take turns. Nothing is thrown for a hazard.
 std::vector<Report> collect_devices(std::span<const DeviceLaunch> launches, std::span<const Extent> shared,
                                     const Options& options);

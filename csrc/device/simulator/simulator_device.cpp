@@ -119,6 +119,11 @@ public:
         launch.smem_bytes = shape.smem_bytes;
         launch.params = params;
         launch.params_bytes = params_bytes;
+        if (take_launch) {
+            launch.extents = extents;
+            take_launch(simulated.module, launch);
+            return;
+        }
         std::vector<Extent> own, exchanged;
         for (const Extent& extent : extents) (extent.exchanged ? exchanged : own).push_back(extent);
         launch.extents = own;

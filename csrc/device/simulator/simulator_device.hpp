@@ -1,6 +1,9 @@
 // The simulator as a device: what CPU tensors run on.
 #pragma once
 
+#include <functional>
+#include <memory>
+
 #include "../device.hpp"
 #include "simulator.hpp"
 
@@ -18,6 +21,9 @@ void set_device_options(const DeviceOptions& options);
 
 /// The device for the target and the number of SMs now chosen.
 Device& simulator_device(int index);
+
+/// Where there is one, launches of this thread are told to it, and not run.
+inline thread_local std::function<void(const std::shared_ptr<const Module>&, const Launch&)> take_launch;
 
 /// Reports of the launches since the last call of clear_reports, the newest last; at most the last 64.
 std::vector<std::pair<std::string, Report>> reports();

@@ -18,11 +18,17 @@ Devices::Devices(std::span<const Extent> shared, const Options& options)
 
 Devices::~Devices() = default;
 
-void Devices::add(Cluster& cluster, uint32_t device) {
-    cluster.place_among_devices = clusters.size();
-    clusters.push_back(&cluster);
-    live.push_back(true);
-    moved.push_back(0);
+void Devices::begin_launch(uint32_t of_device) {
+    device = of_device;
+    if (streams.size() <= device) streams.resize(device + 1);
+    streams[device].clusters.push_back(0);
+}
+
+void Devices::add(Cluster& cluster) {
+    Stream& stream = streams[device];
+    cluster.place_among_devices = turns.size();
+    turns.push_back({&cluster, device, stream.clusters.size() - 1});
+    ++stream.clusters.back();
     for (Warp* warp : cluster.warps) {
         warp->far_agent = lanes();
         warps.push_back({warp, device});
@@ -30,9 +36,9 @@ void Devices::add(Cluster& cluster, uint32_t device) {
 }
 
 void Devices::choose_next() {
-    const size_t start = schedule == Schedule::random ? dice.next() % clusters.size() : turn + 1;
-    for (size_t i = 0; i < clusters.size(); ++i)
-        if (const size_t at = (start + i) % clusters.size(); live[at]) {
+    const size_t start = schedule == Schedule::random ? dice.next() % turns.size() : turn + 1;
+    for (size_t i = 0; i < turns.size(); ++i)
+        if (const size_t at = (start + i) % turns.size(); may_run(turns[at])) {
             turn = at;
             break;
         }
@@ -46,23 +52,31 @@ void Devices::pass(const Cluster& cluster) {
     if (stopped) throw HazardStop{};
 }
 
-void Devices::enter(const Cluster& cluster) {
+void Devices::enter(Cluster& cluster) {
     std::unique_lock lock(mutex);
     turn_changed.wait(lock, [&] { return stopped || turn == index_of(cluster); });
     if (stopped) throw HazardStop{};
+    const Turn& own = turns[turn];
+    if (own.launch > 0)
+        for (Warp* warp : cluster.warps) learn(*warp, kAllLanes, streams[own.device].known);
 }
 
 void Devices::leave(const Cluster& cluster, bool failed) {
     const std::lock_guard lock(mutex);
-    live[index_of(cluster)] = false;
+    Turn& own = turns[index_of(cluster)];
+    Stream& stream = streams[own.device];
+    own.live = false;
     stopped |= failed;
+    if (stream.clusters.size() > 1)
+        for (const Warp* warp : cluster.warps) stream.known.join(released(*warp, kAllLanes).far_part());
+    if (--stream.clusters[own.launch] == 0) ++stream.launch;
     choose_next();
 }
 
 bool Devices::have_moved(const Cluster& cluster) {
     uint64_t all = 0;
-    for (const Cluster* each : clusters) all += each->progress;
-    return std::exchange(moved[index_of(cluster)], all) != all;
+    for (const Turn& each : turns) all += each.cluster->progress;
+    return std::exchange(turns[index_of(cluster)].moved, all) != all;
 }
 
 Scope Devices::between(uint32_t a, uint32_t b) const {
@@ -95,10 +109,11 @@ std::vector<Report> collect_devices(std::span<const DeviceLaunch> given, std::sp
         Options own = options;
         own.seed = options.seed * given.size() + i;
         prepare(launch, *given[i].module, with_shared[i], own);
-        launch.devices = &devices, launch.device = i;
+        launch.devices = &devices, launch.device = given[i].device;
+        devices.begin_launch(given[i].device);
         // All of them are there from the beginning: devices may wait for each other.
         for (; launch.next_cluster < launch.clusters; ++launch.next_cluster) {
-            devices.add(*clusters.emplace_back(build_cluster(launch, launch.next_cluster)), i);
+            devices.add(*clusters.emplace_back(build_cluster(launch, launch.next_cluster)));
             require(clusters.size() <= kMaxClusters, "all devices together must have at most ", kMaxClusters,
                     " clusters, got more");
         }

@@ -1,0 +1,249 @@
+"""A whole MoE layer whose experts are spread over GPUs (`fp8_mega_moe` with a group) beside all-to-all and products.
+
+    torchrun --nproc-per-node 2 benchmarks/bench_mega_moe_ranks.py --out results
+
+First, that it is right: each rank's tokens by one-rank layers of all experts, for uneven and empty routings and ranks
+with different numbers of tokens; and that 1,000 replays of a graph have equal bits. Then microseconds of a call, from
+tokens in the buffer to results, all ranks together: `graph` (replays one behind the other), `call` (without a graph),
+and `apart`: this library's routing, products and combine around NCCL's all-to-all, whose sizes the host must read.
+`--late`: rank 1 never calls; rank 0 must say so and trap.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import statistics
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from machine import describe, write_result
+
+import deep_gemm
+from deep_gemm import quantize, routing
+from deep_gemm.epilogue import Chain, SwiGLU
+from deep_gemm.nn.expert_parallel import exchange
+
+HIDDEN, INNER, CHOICES = 7168, 2048, 8
+ROUNDS = 7
+Weights = tuple[tuple[torch.Tensor, torch.Tensor], tuple[torch.Tensor, torch.Tensor]]
+
+
+def weights(experts: range, hidden: int, inner: int) -> Weights:
+    """Of each expert the same on whatever rank."""
+    made = []
+    for n, k in ((2 * inner, hidden), (hidden, inner)):
+        data = torch.empty(len(experts), n, k, dtype=torch.float8_e4m3fn, device="cuda")
+        for at, expert in enumerate(experts):
+            torch.manual_seed(expert * 2 + (n == hidden))
+            data[at].copy_(torch.randn(n, k, dtype=torch.bfloat16, device="cuda"))
+        made.append((data, torch.full((len(experts), n // 128, k // 128), 0.02, device="cuda")))
+    l1, l2 = deep_gemm.transform_weights_for_mega_moe_sm90(*made)
+    assert isinstance(l1, tuple)
+    assert isinstance(l2, tuple)
+    return l1, l2
+
+
+class Layer:
+    def __init__(self, experts: int, tokens: int, hidden: int, inner: int, given: Weights, group: Any, **more: Any):
+        self.buffer = deep_gemm.get_symm_buffer_for_sm90_mega_moe(
+            group, experts, tokens, CHOICES, hidden, inner, device="cuda", **more
+        )
+        self.weights, self.bound = given, tokens
+
+    def fill(self, x: torch.Tensor, ids: torch.Tensor, factors: torch.Tensor) -> None:
+        b = self.buffer
+        views = b.x, b.x_sf, b.topk_idx, b.topk_weights
+        deep_gemm.mega_moe_pre_dispatch_sm90(x, ids, factors, *views, num_tokens=len(x))
+
+    def call(self, y: torch.Tensor) -> torch.Tensor:
+        deep_gemm.fp8_mega_moe(y, *self.weights, self.buffer, num_tokens_bound=self.bound)
+        return y
+
+
+def routings(tokens: int, experts: int, rank: int) -> dict[str, torch.Tensor]:
+    at = torch.arange(tokens * CHOICES, device="cuda").view(tokens, CHOICES)
+    torch.manual_seed(100 + rank)
+    drawn = torch.rand(tokens, experts, device="cuda").topk(CHOICES).indices
+    return {
+        "random": drawn,
+        "uneven": (at * at) % 7 % experts,
+        "one expert": at * 0 + experts - 1,
+        "some of none": at % (experts + 2) - 2,
+        "all of none": at * 0 - 1,
+        "own": drawn % (experts // 2) + rank * (experts // 2),
+    }
+
+
+def check(group: Any, rank: int, ranks: int) -> list[dict[str, Any]]:
+    experts, hidden, inner, most = 8 * ranks, 1024, 512, 200
+    whole = Layer(experts, most, hidden, inner, weights(range(experts), hidden, inner), None)
+    own = weights(range(rank * 8, rank * 8 + 8), hidden, inner)
+    layer, rows = Layer(experts, most, hidden, inner, own, group), []
+    for counts in ((200, 200), (1, 200), (0, 64), (37, 5)):
+        tokens = counts[rank % 2]
+        torch.manual_seed(rank)
+        x = torch.randn(tokens, hidden, dtype=torch.bfloat16, device="cuda")
+        factors = torch.rand(tokens, CHOICES, device="cuda")
+        y, wanted = (torch.empty(tokens, hidden, dtype=torch.bfloat16, device="cuda") for _ in range(2))
+        for name, ids in routings(tokens, experts, rank).items():
+            for each, out in ((layer, y.fill_(7)), (whole, wanted)):
+                each.fill(x, ids, factors)
+                each.call(out)
+            scale = float(wanted.float().norm())
+            error = float((y.float() - wanted.float()).norm()) / (scale or 1.0)
+            rows.append({"tokens": tokens, "routing": name, "equal": torch.equal(y, wanted), "error": error})
+            if not error < 5e-3:
+                raise SystemExit(f"rank {rank}: WRONG {rows[-1]}")
+    return rows
+
+
+def apart(x: torch.Tensor, ids: torch.Tensor, factors: torch.Tensor, given: Weights, experts: int, group: Any):
+    """Routing, all-to-all, products, all-to-all, combine."""
+    ranks, local = group.size(), experts // group.size()
+    tokens = quantize.fp8(x)
+    torch.manual_seed(0)
+    numbers = torch.arange(local, dtype=torch.int32, device="cuda").repeat(ranks)
+
+    def call() -> torch.Tensor:
+        found = routing.route(ids, experts, kind="psum", alignment=1)
+        arriving = torch.empty_like(found.counts)
+        dist.all_to_all_single(arriving, found.counts, group=group)
+        sent, received = torch.stack([found.counts, arriving]).view(2, ranks, -1).sum(dim=2).tolist()
+        total = sum(received)
+        own = numbers.repeat_interleave(arriving, output_size=total).unsqueeze(1)
+        rows = tuple(exchange(part[: sum(sent)], sent, received, group) for part in routing.gather(tokens, found))
+        here = routing.route(own, local, kind="psum")
+        gathered = routing.gather(rows, here)
+        room = here.source.shape[0]
+        padded = deep_gemm.get_tma_aligned_size(room, 4)
+        scales = torch.empty(INNER // 128, padded, device="cuda").T[:room]
+        inner = torch.empty(room, INNER, dtype=torch.float8_e4m3fn, device="cuda"), scales
+        deep_gemm.gemm(gathered, given[0], inner, grouping=here.grouping(), epilogue=Chain(SwiGLU(layout="eights")))
+        down = torch.empty(room, HIDDEN, dtype=torch.bfloat16, device="cuda")
+        deep_gemm.gemm(inner, given[1], down, grouping=here.grouping())
+        back = exchange(routing.combine(down, here), received, sent, group)
+        missing = found.source.shape[0] - back.shape[0]
+        return routing.combine(torch.nn.functional.pad(back, (0, 0, 0, missing)), found, factors)
+
+    return call
+
+
+def microseconds(call: Callable[[], Any], repeats: int) -> float:
+    """Of one call of several, on the slowest rank."""
+    found = []
+    begin, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
+    for _ in range(ROUNDS):
+        torch.cuda.synchronize()
+        dist.barrier()
+        begin.record()
+        for _ in range(repeats):
+            call()
+        end.record()
+        end.synchronize()
+        slowest = torch.tensor(begin.elapsed_time(end) * 1e3 / repeats, device="cuda")
+        dist.all_reduce(slowest, dist.ReduceOp.MAX)
+        found.append(float(slowest))
+    return round(statistics.median(found), 1)
+
+
+def parts_of(call: Callable[[], Any]) -> dict[str, float]:
+    """Microseconds of each kernel, waits for other ranks included."""
+    with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CUDA]) as profiler:
+        for _ in range(5):
+            call()
+        torch.cuda.synchronize()
+    return {each.key[:40]: round(each.device_time_total / 5, 1) for each in profiler.key_averages()}
+
+
+def measure(experts: int, tokens: int, given: Weights, group: Any, rank: int) -> dict[str, Any]:
+    layer = Layer(experts, tokens, HIDDEN, INNER, given, group)
+    torch.manual_seed(rank)
+    x = torch.randn(tokens, HIDDEN, dtype=torch.bfloat16, device="cuda")
+    factors = torch.rand(tokens, CHOICES, device="cuda")
+    ids = routings(tokens, experts, rank)["random"]
+    layer.fill(x, ids, factors)
+    y = torch.empty(tokens, HIDDEN, dtype=torch.bfloat16, device="cuda")
+    first = layer.call(y).clone()
+    torch.cuda.synchronize()
+    dist.barrier()
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        layer.call(y)
+    repeats = 20 if tokens <= 512 else 5
+    beside = apart(x, ids, factors, given, experts, group)
+    other = beside()
+    row: dict[str, Any] = {"experts": experts, "tokens": tokens}
+    row["far"] = round(float((other.float() - first.float()).norm() / first.float().norm()), 4)
+    row["graph"] = microseconds(graph.replay, repeats)
+    row["call"] = microseconds(lambda: layer.call(y), repeats)
+    row["apart"] = microseconds(beside, repeats)
+    row["gain"] = round(row["apart"] / row["graph"], 2)
+    if tokens <= 512:
+        same = torch.ones((), dtype=torch.bool, device="cuda")
+        for _ in range(1000):
+            graph.replay()
+            same &= (y == first).all()
+        row["1000 replays equal"] = bool(same)
+    row["kernels"] = parts_of(graph.replay)
+    dist.barrier()
+    return row
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--out", type=Path, help="directory of the result file")
+    parser.add_argument("--experts", type=int, nargs="*", default=[64, 256])
+    parser.add_argument("--tokens", type=int, nargs="*", default=[1, 8, 64, 512, 4096], help="of each rank")
+    parser.add_argument("--seconds", type=float, default=150)
+    parser.add_argument("--late", action="store_true")
+    parser.add_argument("--commit", help="of the library, where this is no clone")
+    arguments = parser.parse_args()
+    if not torch.cuda.is_available() or "LOCAL_RANK" not in os.environ:
+        print("nothing was measured: start it by torchrun, on a machine with GPUs")
+        return 1
+    start = time.time()
+    torch.cuda.set_device(int(os.environ["LOCAL_RANK"]))
+    dist.init_process_group("nccl", device_id=torch.device("cuda", torch.cuda.current_device()))
+    rank, ranks, group = dist.get_rank(), dist.get_world_size(), dist.group.WORLD
+    if arguments.late:
+        own = weights(range(2), 1024, 512)
+        layer = Layer(2 * ranks, 64, 1024, 512, own, group, timeout_s=2.0)
+        if rank != 1:
+            layer.call(torch.empty(4, 1024, dtype=torch.bfloat16, device="cuda"))
+            torch.cuda.synchronize()  # raises
+        time.sleep(10)
+        return 0
+    checked = check(group, rank, ranks)
+    if rank == 0:
+        for each in checked:
+            print(each, flush=True)
+    rows: list[dict[str, Any]] = []
+    for experts in arguments.experts:
+        local = experts // ranks
+        given = weights(range(rank * local, rank * local + local), HIDDEN, INNER)
+        for tokens in arguments.tokens:
+            late = torch.tensor(time.time() - start > arguments.seconds, dtype=torch.int32, device="cuda")
+            dist.all_reduce(late)
+            if bool(late):
+                break
+            rows.append(measure(experts, tokens, given, group, rank))
+            if rank == 0:
+                print(rows[-1], flush=True)
+                if arguments.out:
+                    what = f"bench_mega_moe_ranks: {ranks} GPUs, {HIDDEN} x {INNER}, top-{CHOICES}"
+                    result = {"what": what, "machine": describe(arguments.commit), "rows": rows, "checked": checked}
+                    write_result(arguments.out / "mega_moe_ranks.json", result)
+        del given
+        torch.cuda.empty_cache()
+    dist.barrier()
+    dist.destroy_process_group()
+    return 0
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())

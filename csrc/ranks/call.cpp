@@ -1,0 +1,148 @@
+#include "call.hpp"
+
+#include "../api/call/call_settings.hpp"
+#include "../api/call/dtypes.hpp"
+#include "../api/call/kernel_cache.hpp"
+#include "../api/call/lender.hpp"
+
+namespace deep_gemm {
+namespace {
+
+constexpr int64_t kNumbers = 8;     // of a group, before the addresses
+constexpr int32_t kBlocksOfSm = 4;  // that are surely there together
+
+jit::KernelSource render(const RanksConfig& c, const char* kernel, const char* params, const char* threads) {
+    return {.name = kernel,
+            .text = concat("#include <deep_gemm/kernels/", kernel, ".cuh>\n\nusing namespace deep_gemm;\n\n",
+                           "constexpr RanksConfig kConfig{.says = ", c.says ? "true" : "false", "};\n\n",
+                           "extern \"C\" __global__ void __launch_bounds__(", threads, ")\n", kernel,
+                           "(const __grid_constant__ ", params, " params) {\n    run_", kernel,
+                           "<kConfig>(params);\n}\n")};
+}
+
+/// A launch of one of these kernels.
+class Call {
+public:
+    Call(const Group& group, const TensorView& tensor, const char* name)
+        : id_(device_id_of(tensor, name)), device_(Device::get(id_)), like_(name) {
+        const ffi::Integers& numbers = group.numbers;
+        const int64_t count = numbers.size() - kNumbers;
+        require(count >= 1 && count <= kMaxRanks, "a group must have 1 to ", kMaxRanks, " ranks, got ", count);
+        ranks.rank = to_int32(numbers[0], "rank"), ranks.count = to_int32(count, "ranks");
+        require(ranks.rank >= 0 && ranks.rank < ranks.count, "rank must be below ", count, ", got ", ranks.rank);
+        ranks.timeout_ns = static_cast<uint64_t>(numbers[1]);
+        ranks.ids = numbers[3], ranks.weights = numbers[4], ranks.x = numbers[5], ranks.x_scales = numbers[6],
+        ranks.results = numbers[7];
+        for (int32_t i = 0; i < count; ++i) {
+            ranks.parts[i] = reinterpret_cast<uint8_t*>(numbers[kNumbers + i]);
+            extents_.push_back({ranks.parts[i], static_cast<size_t>(numbers[2]), "memory of a rank", true});
+        }
+        ranks.calls = data<uint32_t>(group.calls, "calls", Element::s32, true);
+    }
+
+    /// What the kernel may touch.
+    template <typename Type>
+    Type* data(const TensorView& tensor, const char* name, Element element, bool writable) {
+        require_type(element_of(tensor.dtype()) == element, name, " must be ", dtype_name(element), ", got ",
+                     describe(tensor.dtype()));
+        require_device(tensor, name, id_, like_);
+        extents_.push_back({tensor.data(), extent_bytes(tensor), name, writable});
+        return reinterpret_cast<Type*>(tensor.data());
+    }
+
+    int32_t sms() const { return CallSettings::of(id_).allowed_sms(device_.facts()); }
+
+    /// `together`: blocks, or other ranks, are waited for.
+    template <typename Params>
+    void launch(const char* kernel, const char* params_name, Params& params, int32_t blocks, uint32_t threads,
+                const char* threads_name, bool together) {
+        params.ranks = ranks;
+        const RanksConfig config{.says = device_.facts().output != Output::ptx};
+        // The name tells the kernels apart; a config alone does not.
+        struct Key {
+            const char* kernel;
+            RanksConfig config;
+            bool operator==(const Key&) const = default;
+        };
+        const Kernel& loaded = cached_kernel(device_, Key{kernel, config}, 0,
+                                             [&] { return render(config, kernel, params_name, threads_name); });
+        const LaunchShape shape{
+            .grid = static_cast<uint32_t>(blocks), .block = threads, .cooperative = together};
+        device_.launch(loaded, together ? shape : may_start_early(shape, device_), &params, sizeof(params),
+                       current_stream(id_), extents_);
+    }
+
+    Ranks ranks{};
+
+private:
+    DeviceId id_;
+    Device& device_;
+    const char* like_;
+    std::vector<Extent> extents_;
+};
+
+int32_t blocks_for(int64_t work, int64_t of_block, int32_t most) {
+    return static_cast<int32_t>(std::clamp<int64_t>((work + of_block - 1) / of_block, 1, most));
+}
+
+}  // namespace
+
+void exchange_choices(const Group& group, const TensorView& ids, const TensorView& row_weights, int64_t tokens,
+                      int64_t experts) {
+    Call call(group, ids, "ids");
+    require(ids.ndim() == 3 && ids.size(0) == call.ranks.count, "ids must be [", call.ranks.count,
+            ", tokens, choices], got shape ", describe_shape(ids));
+    ChoicesParams p{};
+    p.ids = call.data<int32_t>(ids, "ids", Element::s32, true);
+    p.row_weights = call.data<float>(row_weights, "row_weights", Element::fp32, true);
+    p.tokens = to_int32(tokens, "tokens"), p.experts = to_int32(experts, "experts");
+    p.room = to_int32(ids.size(1), "tokens"), p.choices = to_int32(ids.size(2), "choices");
+    const int32_t each = std::max(call.sms() / call.ranks.count, 1);
+    const int32_t blocks = blocks_for(int64_t{p.room} * p.choices, 4 * kRankThreads, each) * call.ranks.count;
+    call.launch("exchange_choices", "ChoicesParams", p, blocks, kRankThreads, "kRankThreads", true);
+}
+
+void pull_rows(const Group& group, const TensorView& source, const TensorView& out, const TensorView& out_scales,
+               int64_t room, int64_t choices) {
+    Call call(group, source, "source");
+    PullParams p{};
+    p.source = call.data<int32_t>(source, "source", Element::s32, false);
+    p.out = call.data<uint8_t>(out, "out", Element::e4m3, true);
+    p.out_scales = call.data<float>(out_scales, "out's scales", Element::fp32, true);
+    p.out_s_row_stride = out_scales.stride(0), p.out_s_k_stride = out_scales.stride(1);
+    p.rows = to_int32(source.size(0), "rows"), p.hidden = to_int32(out.size(1), "hidden");
+    p.room = to_int32(room, "tokens"), p.choices = to_int32(choices, "choices");
+    const int32_t blocks = blocks_for(p.rows, kRankWarps, kBlocksOfSm * call.sms());
+    call.launch("pull_rows", "PullParams", p, blocks, kRankThreads, "kRankThreads", false);
+}
+
+void push_rows(const Group& group, const TensorView& source, const TensorView& down, int64_t room, int64_t choices) {
+    Call call(group, source, "source");
+    PushParams p{};
+    p.source = call.data<int32_t>(source, "source", Element::s32, false);
+    p.down = call.data<const uint8_t>(down, "down", Element::bf16, false);
+    p.rows = to_int32(source.size(0), "rows"), p.hidden = to_int32(down.size(1), "hidden");
+    p.room = to_int32(room, "tokens"), p.choices = to_int32(choices, "choices");
+    const int32_t blocks = blocks_for(p.rows, kRankWarps, kBlocksOfSm * call.sms());
+    call.launch("push_rows", "PushParams", p, blocks, kRankThreads, "kRankThreads", false);
+}
+
+void combine_results(const Group& group, const TensorView& down, const TensorView& row_of, const TensorView& out,
+                     int64_t experts, int64_t num_experts) {
+    Call call(group, down, "down");
+    ResultsParams p{};
+    p.down = call.data<const uint8_t>(down, "down", Element::bf16, false);
+    p.row_of = call.data<const int32_t>(row_of, "row_of", Element::s32, false);
+    p.out = call.data<uint8_t>(out, "out", Element::bf16, true);
+    require(row_of.ndim() == 3 && row_of.size(0) == call.ranks.count && row_of.size(1) >= out.size(0),
+            "row_of must be [", call.ranks.count, ", tokens, choices], got shape ", describe_shape(row_of));
+    p.out_row_stride = out.stride(0) * 2, p.tokens = to_int32(out.size(0), "tokens");
+    p.room = to_int32(row_of.size(1), "tokens"), p.choices = to_int32(row_of.size(2), "choices");
+    p.hidden = to_int32(out.size(1), "hidden");
+    p.experts = to_int32(experts, "experts"), p.num_experts = to_int32(num_experts, "num_experts");
+    p.column_blocks = ceil_div(p.hidden, kResultColumns);
+    const int32_t blocks = blocks_for(int64_t{p.tokens} * p.column_blocks, 1, kBlocksOfSm * call.sms());
+    call.launch("combine_results", "ResultsParams", p, blocks, kResultThreads, "kResultThreads", true);
+}
+
+}  // namespace deep_gemm

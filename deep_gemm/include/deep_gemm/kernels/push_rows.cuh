@@ -1,0 +1,42 @@
+// Sends rows of results to the ranks whose tokens they are of, each to its token's slot; this rank's own stay. A warp
+// has a row.
+#pragma once
+
+#include <deep_gemm/ptx/memory.cuh>
+#include <deep_gemm/ranks/flags.cuh>
+
+namespace deep_gemm {
+
+inline constexpr int32_t kPushPieces = 4;  // of 16 bytes, that a lane reads at once
+
+template <RanksConfig c>
+DG_DEVICE void run_push_rows(const PushParams& params) {
+    const Ranks& ranks = params.ranks;
+    const int32_t lane = static_cast<int32_t>(threadIdx.x % 32), each = params.room * params.choices;
+    ptx::wait_for_previous_grid();
+    const int32_t step = static_cast<int32_t>(gridDim.x) * kRankWarps, pieces = params.hidden / 8;
+#pragma unroll 1
+    for (int32_t row = static_cast<int32_t>(blockIdx.x) * kRankWarps + static_cast<int32_t>(threadIdx.x / 32);
+         row < params.rows; row += step) {
+        const int32_t source = ptx::load_global_int(params.source + row);
+        if (source < 0) continue;
+        const int32_t rank = source / each;
+        if (rank == ranks.rank) continue;
+        const int64_t bytes = int64_t{params.hidden} * 2;
+        const auto* const from = reinterpret_cast<const uint4*>(params.down + row * bytes);
+        auto* const to =
+            reinterpret_cast<uint4*>(ranks.parts[rank] + ranks.results + (source - rank * each) * bytes);
+#pragma unroll 1
+        for (int32_t first = lane; first < pieces; first += 32 * kPushPieces) {
+            uint4 kept[kPushPieces];
+#pragma unroll
+            for (int32_t i = 0; i < kPushPieces; ++i)
+                if (first + i * 32 < pieces) kept[i] = from[first + i * 32];
+#pragma unroll
+            for (int32_t i = 0; i < kPushPieces; ++i)
+                if (first + i * 32 < pieces) to[first + i * 32] = kept[i];
+        }
+    }
+}
+
+}  // namespace deep_gemm
