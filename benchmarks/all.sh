@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Takes all results that docs/performance.md and docs/notes/tables.md show, on a machine with a GPU, in seven to
+# Takes all results that docs/performance.md and docs/notes/tables*.md show, on a machine with a GPU, in seven to
 # ten minutes. What is most needed comes first; each program has its own time limit, and one that fails stops no other.
 #
 #   benchmarks/all.sh OUT [COMMIT]     COMMIT: where there is no .git to ask

@@ -110,7 +110,8 @@ def main() -> int:
     for name, seconds in result["warm_call_seconds"].items():
         print(f"warm: {name:56s} {seconds['median'] * 1e6:6.2f} us  (least {seconds['least'] * 1e6:.2f})")
     for launch in result["bare_launches"]:
-        print(f"bare launch: {launch_text(launch):49s} {launch['us']:6.2f} us")
+        where = f"{launch['stream']} stream, {launch['touched_bytes'] >> 10} KB of other memory before"
+        print(f"bare launch: {launch_text(launch):44s} {launch['us']:6.2f} us  ({where})")
     if device.type == "cpu":
         print("no GPU: first calls ran on the simulator (its run is included); warm calls without the driver's launch")
     if arguments.out:

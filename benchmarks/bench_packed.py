@@ -3,7 +3,7 @@
 python benchmarks/bench_packed.py --out results       # h100_packed.json, on an H100
 (humming-kernels 0.1.19 beside them, where it is installed)
 python benchmarks/bench_packed.py --out results --kind rest   # h100_packed_rest.json: forms that the others leave out
-python benchmarks/bench_packed.py --table FILE        # the tables that stand in docs/low_precision.md
+python benchmarks/bench_packed.py --table FILE        # the tables that stand in docs/notes/packed-speed.md
 """
 
 from __future__ import annotations

@@ -2,7 +2,7 @@
 unpacked ahead of it.
 
 python benchmarks/bench_unpacked.py --out results   # h100_unpacked.json, on an H100
-python benchmarks/bench_unpacked.py --table FILE    # the table that stands in docs/low_precision.md
+python benchmarks/bench_unpacked.py --table FILE    # the table that stands in docs/notes/packed-speed.md
 
 Each way with the config that selection takes for it.
 """

@@ -13,11 +13,53 @@ def micro_section(document: dict) -> str:
             continue
         later = f", commit {part['commit']}" if "commit" in part else ""  # measured again by itself
         parts.append(f"**{part.get('about', name)}** (`benchmarks/micro/{name}.py`{later})\n")
+        parts.append(f"{HOW_TO_READ[name]}\n")
         if part["status"] != "ok":
             parts.append(f"Incomplete: {part['status']}.\n")
         if part["rows"]:
             parts.append(tables(part["rows"]))
     return "\n".join(parts)
+
+
+HOW_TO_READ = {
+    "grid": (
+        "A CTA has 384 threads. With 227 KB of shared memory an SM holds one CTA, and a cluster needs its SMs in "
+        "one GPC: so 120 of 132 SMs run clusters of four."
+    ),
+    "read": (
+        "The fastest of eight launch shapes each. Last column: CTAs an SM x threads of each, and 16-byte loads "
+        "that a thread has under way."
+    ),
+    "add": (
+        "A tile is added (or stored) in shares of 16 rows from shared memory. *Shares under way*: how many of "
+        "them the copy engine may still be reading. *The L2 is asked*: a prefetch of the lines that a later share"
+        " will be added to, so many shares ahead; *one line of 2*: for every second line of 128 bytes only. "
+        "*Leaves the L2 first*: the cache hint evict_first."
+    ),
+    "ingress": (
+        "*Who*: how many CTAs copy; *multicast to 2*: CTAs of a cluster copy parts of a box for each other; *the "
+        "same for 8*: eight neighbours (in one GPC), or CTAs *far apart*, read the same data. *Copies*: by a "
+        "tensor map, or plain bulk copies."
+    ),
+    "decode_chain": (
+        "The loop over K of a product with few tokens: a K block has 128 of K. *Each its rows*: a warpgroup has "
+        "64 rows of its own; *K blocks in turn*: warpgroups share 64 rows and take every second (third, fourth) K"
+        " block. *Overlapped*: the next `wgmma` runs while sums are promoted. *Copies*: operands come from the "
+        "L2, not from shared memory that is full already. *Of 64 rows*: cycles by 64 rows of result; the tensor "
+        "cores need those of the last column."
+    ),
+    "k_block": (
+        "*2 x 2x1 m64n128*: two warpgroups with 2 x 1 tiles each of that `wgmma`. *Promotion*: FP8's sums are "
+        "added to FP32 ones, times a scale for each row, or the product of a row's and a column's. *Copies*: "
+        "operands of the next K blocks arrive meanwhile, each CTA's *own* or *shared as a GEMM's* CTAs share "
+        "them. *Tensor* and *shared memory*: the cycles that those would need alone, at 128 bytes a cycle. *MHz*:"
+        " the clock that was left, since power binds."
+    ),
+    "beside_wgmma": (
+        "Cycles of a warp's instruction where nothing else runs, and beside `wgmma` of another warpgroup; last "
+        "column: what the instructions cost the `wgmma`."
+    ),
+}
 
 
 def grid_table(rows: list[dict]) -> str:

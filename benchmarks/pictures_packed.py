@@ -1,4 +1,4 @@
-"""Draws the pictures of docs/low_precision.md into docs/images/: where bits of codes lie, and measured times.
+"""Draws the pictures of docs/low_precision.md and docs/packed-layout.md into docs/images/: bits of codes, and times.
 
     python benchmarks/pictures_packed.py
 

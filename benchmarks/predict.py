@@ -3,14 +3,11 @@ library, but no GPU."""
 
 from __future__ import annotations
 
-import json
 import re
-from collections.abc import Sequence
 from dataclasses import dataclass
-from pathlib import Path
 
 import paths  # noqa: F401
-from shapes import ALIGNMENT, Sizes, sizes_of
+from shapes import ALIGNMENT, Sizes
 
 from deep_gemm._targets import HOPPER_SMS, HOPPER_TARGET
 
@@ -70,21 +67,3 @@ def candidates(sizes: Sizes, num_sms: int = HOPPER_SMS, target: str = HOPPER_TAR
                 Candidate((int(swapped == "swapped"), *config, k_warpgroups), threads, stages, strip, float(estimate))
             )
     return found
-
-
-def totals() -> dict[str, int]:
-    """Tokens (K-grouped: of K) that were drawn for each public case."""
-    rows = json.loads((Path(__file__).resolve().parent / "cases.json").read_text())["rows"]
-    return {json.dumps(row["case"]): row["total"] for row in rows if "total" in row}
-
-
-def selected(case: Sequence, num_sms: int = HOPPER_SMS) -> tuple[str, float] | None:
-    """The config that selection picks for a case, and its estimate in microseconds; None for kinds it does not know.
-
-    Rows of a contiguous layout and the K of K groups are rounded up first, so the estimate is of more than there is.
-    """
-    sizes = sizes_of(case, totals().get(json.dumps(list(case))))
-    if sizes is None:
-        return None
-    best = candidates(sizes, num_sms)[0]
-    return best.name, best.estimate_us

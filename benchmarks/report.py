@@ -5,7 +5,8 @@
 writes report.md and, where matplotlib is installed, plots. Of several files with the same case the last one counts
 that did not leave it out; those of cards without anchors have tables of their own. With
 
-    python benchmarks/report.py benchmarks/results/*.json --into docs/performance.md docs/notes/tables.md
+    python benchmarks/report.py benchmarks/results/*.json --into docs/performance.md \\
+        docs/notes/tables.md docs/notes/tables-h100.md docs/notes/micro-benchmarks.md
 
 the tables there, between `<!-- begin NAME` and `<!-- end NAME`, are written instead: those of which a file tells; the
 others stay.
@@ -58,6 +59,11 @@ def class_table(results: list[dict]) -> str:
 
 def name_of(result: dict) -> str:
     return " ".join(map(str, result["case"]))
+
+
+def listed(results: list[dict]) -> list[dict]:
+    """Those that a table has one by one. Cases at random are in its classes, and each in the result's file."""
+    return [result for result in results if not result["class"].startswith("drawn, ")]
 
 
 def remark_of(result: dict) -> str:
@@ -147,7 +153,7 @@ def other_card_cases(documents: list[dict]) -> str:
     parts = []
     for machines, results in by_card(documents):
         rows = []
-        for result in results:
+        for result in listed(results):
             figures = [number(result.get(name), 2) for name in ("us", "deepgemm_us", "cublas_us")]
             rows.append([name_of(result), number(result.get("tflops"), 0), *figures, remark_of(result)])
         header = ["case", "TFLOPS", "us", "DeepGEMM us", "cuBLAS us", "remark"]
@@ -177,7 +183,7 @@ def model_section(results: list[dict], machines: list[str]) -> str:
     header += ["over DeepGEMM", "lowest", "wrong"]
     parts = [*machines, table(header, rows)]
     rows = []
-    for result in results:
+    for result in listed(results):
         over = result["cublas_us"] / result["us"] if result.get("cublas_us") else None
         figures = ["", "", "", ""]
         if "us" in result:
@@ -198,29 +204,6 @@ def model_section(results: list[dict], machines: list[str]) -> str:
         "remark",
     ]
     return "\n".join([*parts, table(header, rows)])
-
-
-def prediction_table(results: list[dict]) -> str:
-    """The cost model's time of each case beside the measured one. Its selection is that of the library as built now."""
-    try:
-        from predict import selected
-    except ImportError:
-        return "The library is not built: no predictions.\n"
-    rows = []
-    for result in results:
-        found = selected(result["case"]) if "us" in result else None
-        if found is not None:
-            config, estimate = found
-            rows.append(
-                [
-                    name_of(result),
-                    config,
-                    number(estimate, 1),
-                    number(result["us"], 1),
-                    number(estimate / result["us"], 2),
-                ]
-            )
-    return table(["case", "config picked now", "predicted us", "measured us", "ratio"], rows)
 
 
 def fill(paths: list[Path], sections: dict[str, str]) -> None:
@@ -244,8 +227,13 @@ def host_medians(document: dict) -> dict[str, str]:
         rows[f"first call: {name}"] = f"{statistics.median(seconds) * 1e3:.1f} ms"
     for name, seconds in document["warm_call_seconds"].items():
         rows[f"warm: {name}"] = f"{seconds['median'] * 1e6:.2f} us"
+    launches: dict[str, list[float]] = {}  # each on two streams, and after other memory was touched or not
     for launch in document.get("bare_launches", []):
-        rows[f"the driver's launch alone: {launch_text(launch)}"] = f"{launch['us']:.2f} us"
+        launches.setdefault(launch_text(launch), []).append(launch["us"])
+    for name, us in launches.items():
+        rows[f"the driver's launch alone: {name}"] = (
+            " to ".join(dict.fromkeys((f"{min(us):.2f}", f"{max(us):.2f}"))) + " us"
+        )
     return rows
 
 
@@ -341,7 +329,6 @@ def main() -> int:
             sections["machine"] = "\n".join(machines(True))
             sections["classes"] = class_table(results)
             sections["cases"] = case_table(results)
-            sections["predictions"] = prediction_table(results)
         if models:
             sections["models"] = model_section(models, machines(False))
         if others:

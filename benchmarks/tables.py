@@ -15,10 +15,9 @@ def table(header: list[str], rows: Sequence[Sequence[object]]) -> str:
 
 
 def launch_text(launch: dict) -> str:
-    """Which of the driver's bare launches this is: an entry of bench_host.py's `bare_launches`."""
-    parts = [f"{launch['stream']} stream", launch["attributes"] or "no attribute"]
+    """Which of the driver's bare launches this is: an entry of bench_host.py's `bare_launches`, whatever its stream."""
+    parts = [launch["attributes"] or "no attribute"]
     parts += [f"{launch['smem_bytes'] >> 10} KB of shared memory"] if launch["smem_bytes"] else []
-    parts += [f"after {launch['touched_bytes'] >> 10} KB of other memory"] if launch["touched_bytes"] else []
     return ", ".join(parts)
 
 

@@ -45,7 +45,7 @@ def weights_from_checkpoint(
     - 'fp8-block': `weight`, `weight_scale_inv`. It becomes 'e4m3', for 'bf16' activations.
 
     Tensors and config are compared, and nothing is cut, repeated or guessed: what contradicts is refused by name
-    (docs/low_precision.md, "From a checkpoint", says which keys decide). Weights beside which activations must be
+    (docs/checkpoints.md says which keys decide). Weights beside which activations must be
     scaled (`pre_quant_scale`) or transformed (config's `transform_config`) first are refused.
 
     Args:

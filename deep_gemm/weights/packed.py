@@ -28,7 +28,7 @@ class PackedWeights(PackedTensors):
 
     Attributes:
         codes: uint8 `[G, N / 64, K / 128, bytes of a block]`, contiguous (G is 1 for one matrix; N and K rounded up to
-            multiples of 128, with zeros; docs/low_precision.md draws the order). In rows `[G, N, K / 2]`, K likewise.
+            multiples of 128, with zeros; docs/packed-layout.md draws the order). In rows `[G, N, K / 2]`, K likewise.
         scales: float32 `[G, K / scale_group, N]`, N contiguous and rounded up to a multiple of 128: the scales times
             `scale_factor`, or the second ones; 0 where there is no row or no K. With `second_scales` int32, words of
             four scales along K, which kernels multiply into weights when they convert them

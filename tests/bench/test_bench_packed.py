@@ -1,4 +1,4 @@
-"""The tables of packed weights that docs/low_precision.md shows are those of the measured file."""
+"""The tables of packed weights that docs/notes/packed-speed.md shows are those of the measured file."""
 
 from __future__ import annotations
 
@@ -25,6 +25,6 @@ def test_the_tables_are_those_of_the_result(result, part, program, monkeypatch) 
     tables = importlib.import_module(program).tables
 
     document = json.loads((ROOT / "benchmarks" / "results" / f"{result}.json").read_text())
-    text = (ROOT / "docs" / "low_precision.md").read_text()
+    text = (ROOT / "docs" / "notes" / "packed-speed.md").read_text()
     shown = text.split(f"<!-- begin {part} -->")[1].split(f"<!-- end {part} -->")[0]
     assert shown.strip() == tables(document).strip()

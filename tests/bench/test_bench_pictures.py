@@ -11,12 +11,13 @@ BENCHMARKS = Path(__file__).resolve().parents[2] / "benchmarks"
 
 
 @pytest.mark.parametrize(
-    ("script", "document"), [("pictures_sm100", "blackwell.md"), ("pictures_packed", "low_precision.md")]
+    ("script", "documents"),
+    [("pictures_sm100", ["blackwell.md"]), ("pictures_packed", ["low_precision.md", "packed-layout.md"])],
 )
-def test_pictures_show_what_is_there(script, document, monkeypatch) -> None:
+def test_pictures_show_what_is_there(script, documents, monkeypatch) -> None:
     monkeypatch.syspath_prepend(str(BENCHMARKS))
     pictures = importlib.import_module(script)
-    document = (pictures.IMAGES.parent / document).read_text()
+    text = "".join((pictures.IMAGES.parent / document).read_text() for document in documents)
     for name, draw in pictures.PICTURES.items():
         assert str(draw()) == (pictures.IMAGES / f"{name}.svg").read_text(), f"draw {name} anew"
-        assert f"(images/{name}.svg)" in document
+        assert f"(images/{name}.svg)" in text
