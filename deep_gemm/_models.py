@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from . import jit
+from ._layer_calls import whole_layer_calls
 from ._model_calls import Batch, Limits, of_model
 from ._numbers import integer
 from ._precompile import Calls, Part, output_for, parts_of, record_parts
@@ -229,6 +230,7 @@ def kernels_of_model(
     *,
     tensor_parallel: int = 1,
     training: bool = False,
+    mega_moe: bool = False,
     progress: bool = False,
 ) -> ModelKernels:
     """Of a model with these weights."""
@@ -236,6 +238,8 @@ def kernels_of_model(
     for weight in weights:
         each.append(parts_of(weight.calls, weight.n, weight.k, limits.rows_of(weight), limits.target))
     others = of_model(weights, _batches(read_config(config), tensor_parallel), limits, training)
+    if mega_moe:
+        others.append(whole_layer_calls(weights, limits))
     each += [other.parts for other in others]
     flat = record_parts([part for parts in each for part in parts], limits.target, num_sms, progress=progress)
     found = iter(flat)
@@ -289,6 +293,7 @@ def precompile_model(
     groupings: Sequence[str] = ("contiguous", "masked"),
     product: str | None = None,
     training: bool = False,
+    mega_moe: bool = False,
     target: str = HOPPER_TARGET,
     num_sms: int | None = None,
     newer_gpu: bool = False,
@@ -313,6 +318,8 @@ def precompile_model(
         groupings: how experts are called: 'contiguous', 'psum', 'masked'.
         product: multiply by this (see `precompile`), whatever quantization_config says.
         training: also gradients of tokens and of weights (of experts by K groups), of FP8 and BF16.
+        mega_moe: also experts by `mega_moe_pre_dispatch_sm90` and `fp8_mega_moe` (FP8, or int4 or MXFP4 beside FP8), of
+            a group of expert_parallel ranks; without `persistent=True`.
         target, num_sms, newer_gpu, progress: as for `precompile`.
 
     Returns:
@@ -333,6 +340,7 @@ def precompile_model(
         product=product,
     )
     limits = Limits(integer("max_m", max_m, smallest=1), integer("max_masked_m", max_masked_m, smallest=1), target)
-    found = kernels_of_model(config, weights, limits, sms, tensor_parallel=shares, training=training, progress=progress)
+    more = {"training": training, "mega_moe": mega_moe, "progress": progress}
+    found = kernels_of_model(config, weights, limits, sms, tensor_parallel=shares, **more)
     recording = Recording(target, found.kernels)
     return jit.compile_recorded(recording, output=output_for(newer_gpu), progress=progress)

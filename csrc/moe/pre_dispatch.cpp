@@ -45,8 +45,10 @@ void pre_dispatch(const PreDispatchTensors& t, float factor) {
     for (const auto& [tensor, name] : {std::pair{&t.out_ids, "buf_topk_idx"}, {&t.out_weights, "buf_topk_weights"}})
         require(row_stride_of(*tensor, name, t.out_ids) == tensor->size(1) || tensor->size(0) <= 1, name,
                 " must be contiguous, got strides ", describe_strides(*tensor));
-    for (const auto& [tensor, name] : {std::pair{&t.ids, "topk_idx"}, {&t.weights, "topk_weights"},
-                                       {&t.out_ids, "buf_topk_idx"}, {&t.out_weights, "buf_topk_weights"}})
+    for (const auto& [tensor, name] : {std::pair{&t.ids, "topk_idx"},
+                                       {&t.weights, "topk_weights"},
+                                       {&t.out_ids, "buf_topk_idx"},
+                                       {&t.out_weights, "buf_topk_weights"}})
         require_device(*tensor, name, call.device, "x");
     p.ids = t.ids.data(), p.weights = reinterpret_cast<const float*>(t.weights.data());
     p.out_ids = reinterpret_cast<int64_t*>(t.out_ids.data());
@@ -58,8 +60,7 @@ void pre_dispatch(const PreDispatchTensors& t, float factor) {
     const int64_t planned = plan_quantize(call, CallSettings::of(call.device).allowed_sms(device.facts()));
     p.quantize_blocks = p.tokens == 0 ? 0 : to_int32(planned, "blocks");
     p.quantize = call.params, c.quantize = call.config;
-    const int64_t blocks =
-        p.quantize_blocks + (int64_t{p.room} * p.choices + kChoicesOfBlock - 1) / kChoicesOfBlock;
+    const int64_t blocks = p.quantize_blocks + (int64_t{p.room} * p.choices + kChoicesOfBlock - 1) / kChoicesOfBlock;
     std::vector<Extent> extents(call.extents.begin(), call.extents.end());
     extents.push_back({t.ids.data(), extent_bytes(t.ids), "topk_idx", false});
     extents.push_back({t.weights.data(), extent_bytes(t.weights), "topk_weights", false});

@@ -12,12 +12,12 @@ constexpr int64_t kNumbers = 8;     // of a group, before the addresses
 constexpr int32_t kBlocksOfSm = 4;  // that are surely there together
 
 jit::KernelSource render(const RanksConfig& c, const char* kernel, const char* params, const char* threads) {
-    return {.name = kernel,
-            .text = concat("#include <deep_gemm/kernels/", kernel, ".cuh>\n\nusing namespace deep_gemm;\n\n",
-                           "constexpr RanksConfig kConfig{.says = ", c.says ? "true" : "false", "};\n\n",
-                           "extern \"C\" __global__ void __launch_bounds__(", threads, ")\n", kernel,
-                           "(const __grid_constant__ ", params, " params) {\n    run_", kernel,
-                           "<kConfig>(params);\n}\n")};
+    return {
+        .name = kernel,
+        .text = concat("#include <deep_gemm/kernels/", kernel, ".cuh>\n\nusing namespace deep_gemm;\n\n",
+                       "constexpr RanksConfig kConfig{.says = ", c.says ? "true" : "false", "};\n\n",
+                       "extern \"C\" __global__ void __launch_bounds__(", threads, ")\n", kernel,
+                       "(const __grid_constant__ ", params, " params) {\n    run_", kernel, "<kConfig>(params);\n}\n")};
 }
 
 /// A launch of one of these kernels.
@@ -66,8 +66,7 @@ public:
         };
         const Kernel& loaded = cached_kernel(device_, Key{kernel, config}, 0,
                                              [&] { return render(config, kernel, params_name, threads_name); });
-        const LaunchShape shape{
-            .grid = static_cast<uint32_t>(blocks), .block = threads, .cooperative = together};
+        const LaunchShape shape{.grid = static_cast<uint32_t>(blocks), .block = threads, .cooperative = together};
         device_.launch(loaded, together ? shape : may_start_early(shape, device_), &params, sizeof(params),
                        current_stream(id_), extents_);
     }

@@ -126,6 +126,7 @@ def kernels_of_model(arguments: argparse.Namespace, output: Output) -> list[jit.
         sms_of(arguments),
         tensor_parallel=arguments.tensor_parallel,
         training=arguments.training,
+        mega_moe=arguments.mega_moe,
         progress=True,
     )
     of_weights = output.facts["weights"] = []

@@ -82,6 +82,7 @@ def parse_arguments(description: str | None) -> argparse.Namespace:
     compiled.add_argument("--expert-parallel", type=extent, default=1, help="of a model: GPUs that share its experts")
     compiled.add_argument("--max-masked-m", type=extent, default=1024, help="of a model: room of each masked expert")
     compiled.add_argument("--training", action="store_true", help="of a model: also gradients of tokens and weights")
+    compiled.add_argument("--mega-moe", action="store_true", help="of a model: also its experts by fp8_mega_moe")
     compiled.add_argument("--dry-run", action="store_true", help="say which kernels there are, and compile none")
     compiled.add_argument("--max-m", type=extent, default=4096, help="the most rows (tokens) of a call")
     add_target(compiled)

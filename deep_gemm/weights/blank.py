@@ -19,6 +19,7 @@ def blank_weights(
     order: str,
     *,
     second_scales: bool = False,
+    gate_up: str | None = None,
     device: torch.device | str = "cpu",
 ) -> PackedWeights:
     """`PackedWeights` of memory that nobody has written; see there for what the arguments say."""
@@ -26,6 +27,7 @@ def blank_weights(
     form: Any = object.__new__(PackedWeights)
     for name, value in {**dict.fromkeys(TENSORS), **plain, "second_scales": second_scales or None}.items():
         object.__setattr__(form, name, value)
+    object.__setattr__(form, "gate_up", gate_up)
     wanted = {"codes", "scales"}
     wanted |= {"zeros"} if form.needs_zeros else set()
     wanted |= {"second_scales"} if second_scales else set()
@@ -34,4 +36,4 @@ def blank_weights(
         name: torch.empty(extents, dtype=dtype, device=device) if name in wanted else None
         for name, (dtype, extents) in form.forms().items()
     }
-    return PackedWeights(**tensors, **plain)
+    return PackedWeights(**tensors, **plain, gate_up=gate_up)

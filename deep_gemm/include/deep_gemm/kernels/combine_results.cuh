@@ -1,5 +1,5 @@
-// Tells all ranks that their results were sent, waits for this rank's, and adds up each token's in FP32 and in the order
-// of its slots: equal bits each time, whatever rank has which expert.
+// Tells all ranks that their results were sent, waits for this rank's, and adds up each token's in FP32 and in the
+// order of its slots: equal bits each time, whatever rank has which expert.
 #pragma once
 
 #include <deep_gemm/element.cuh>

@@ -24,8 +24,7 @@ DG_DEVICE void run_push_rows(const PushParams& params) {
         if (rank == ranks.rank) continue;
         const int64_t bytes = int64_t{params.hidden} * 2;
         const auto* const from = reinterpret_cast<const uint4*>(params.down + row * bytes);
-        auto* const to =
-            reinterpret_cast<uint4*>(ranks.parts[rank] + ranks.results + (source - rank * each) * bytes);
+        auto* const to = reinterpret_cast<uint4*>(ranks.parts[rank] + ranks.results + (source - rank * each) * bytes);
 #pragma unroll 1
         for (int32_t first = lane; first < pieces; first += 32 * kPushPieces) {
             uint4 kept[kPushPieces];

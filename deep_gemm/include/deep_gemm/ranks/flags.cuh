@@ -1,7 +1,8 @@
 // How ranks wait for each other.
 //
-// Each rank counts its calls; in a call it tells all others when its tokens are there, and when it has sent its results.
-// So its tokens may be overwritten when everybody's results have come, and its results when it has asked for others.
+// Each rank counts its calls; in a call it tells all others when its tokens are there, and when it has sent its
+// results. So its tokens may be overwritten when everybody's results have come, and its results when it has asked for
+// others.
 #pragma once
 
 #include <deep_gemm/ptx/control.cuh>
@@ -37,9 +38,10 @@ DG_DEVICE void fail(const Ranks& ranks, Phase phase, int32_t other, uint32_t cal
     if constexpr (c.says) {
         const char* const of = phase == Phase::tokens ? "tokens" : "results";
         if (tokens > room)
-            printf("deep_gemm: fp8_mega_moe call %u: rank %d has %d tokens, but rank %d has room for %d of each: "
-                   "num_tokens_bound must be at least the tokens of every rank\n",
-                   call, other, tokens, ranks.rank, room);
+            printf(
+                "deep_gemm: fp8_mega_moe call %u: rank %d has %d tokens, but rank %d has room for %d of each: "
+                "num_tokens_bound must be at least the tokens of every rank\n",
+                call, other, tokens, ranks.rank, room);
         else
             printf("deep_gemm: fp8_mega_moe call %u: rank %d waited for %s of rank %d for longer than %d s\n", call,
                    ranks.rank, of, other, static_cast<int32_t>(ranks.timeout_ns / 1000000000));
