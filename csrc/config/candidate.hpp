@@ -76,6 +76,8 @@ struct CopyPlan {
     int32_t zeros_box = 0, zero_groups = 0;         // the rows' zero points, likewise
     bool a_in_blocks = false, b_in_blocks = false;  // words of scales come in blocks of kWordBlockRows
     StoreChunk d = {};                              // where D is staged
+    // What threads copy instead: there, a PlainMap says where it lies.
+    bool plain_operands = false, plain_row_scales = false, plain_col_scales = false;
 };
 
 /// A legal candidate, with all else that its kernel's text and argument say and no call decides. GemmParams explains

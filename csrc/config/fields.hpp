@@ -148,9 +148,8 @@ inline constexpr auto kFieldsOf<TilePlan> = std::tuple{
 };
 template <>
 inline constexpr auto kFieldsOf<sm80::Schedule> = std::tuple{
-    Field{"row_warps", &sm80::Schedule::row_warps},
-    Field{"k_warps", &sm80::Schedule::k_warps},
-    Field{"ctas_per_sm", &sm80::Schedule::ctas_per_sm},
+    Field{"row_warps", &sm80::Schedule::row_warps},         Field{"k_warps", &sm80::Schedule::k_warps},
+    Field{"ctas_per_sm", &sm80::Schedule::ctas_per_sm},     Field{"copy_engine", &sm80::Schedule::copy_engine},
     Field{"multiplied_as", &sm80::Schedule::multiplied_as},
 };
 template <>

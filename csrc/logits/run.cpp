@@ -94,9 +94,9 @@ LogitsParams make_params(const Device& device, const LogitsCall& call, const Log
     params.row_lengths = call.row_lengths, params.columns = call.columns;
     params.compressed = call.compressed, params.cleaned = call.cleaned;
     if (facts(plan.arch).copy_engine) {
-        encode(device, plan.arch, query_map(call, c), params.queries);
-        encode(device, plan.arch, key_map(call, c), params.keys);
-        encode(device, plan.arch, scale_map(call, c), params.scales);
+        encode(device, false, query_map(call, c), params.queries);
+        encode(device, false, key_map(call, c), params.keys);
+        encode(device, false, scale_map(call, c), params.scales);
     }
     return params;
 }

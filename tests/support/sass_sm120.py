@@ -10,7 +10,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from field_calls import kernel_of
-from sass import BRANCH, FFMA, LDS, OPCODE, SYNCS_ARRIVE, SYNCS_WAIT, instructions, target
+from sass import BRANCH, FFMA, LDS, OPCODE, SYNCS_ARRIVE, SYNCS_WAIT, UTMALDG, instructions, target
 
 from deep_gemm._extension import C
 
@@ -35,7 +35,8 @@ class KBlock(NamedTuple):
     matrices: int  # loads of operands, of four matrices of 8 rows by 16 bytes
     words: int  # loads of scales, and of a next tile's place
     promotes: int  # FFMA
-    copies: int  # those of whole blocks and those that end within one
+    copies: int  # by threads: those of whole blocks and those that end within one
+    boxes: int  # by the copy engine
     waits: int
     arrivals: int
     instructions: int
@@ -51,7 +52,7 @@ def multiplying(code: list[int]) -> KBlock:
     loops = [loop for loop in back if count(loop, QMMA, OMMA) and count(loop, LDSM)]
     assert loops, "no loop that multiplies: has an opcode changed?"
     loop = min(loops, key=len)
-    each = (count(loop, kind) for kind in (LDSM, LDS, FFMA, LDGSTS, SYNCS_WAIT, SYNCS_ARRIVE))
+    each = (count(loop, kind) for kind in (LDSM, LDS, FFMA, LDGSTS, UTMALDG, SYNCS_WAIT, SYNCS_ARRIVE))
     return KBlock(count(loop, QMMA, OMMA), *each, len(loop) - count(loop, NOP))
 
 

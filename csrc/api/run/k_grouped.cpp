@@ -52,7 +52,7 @@ void launch_groups(Device& device, const LaunchPlan& plan, const GemmCall& call,
                            .group_stride = line * group_k,
                            .row_stride = mn_major ? 1 : group_k,
                            .col_stride = mn_major ? line : 1};
-        encode(device, c.arch, operand_map(group, lying, plan.choice, box_rows), target);
+        encode(device, plan.choice.copies.plain_operands, operand_map(group, lying, plan.choice, box_rows), target);
     };
     const Matrix& rows = c.swap_ab ? call.b : call.a;
     const Matrix& cols = c.swap_ab ? call.a : call.b;

@@ -69,8 +69,8 @@ void write_plain(const TensorMapSpec& spec, TensorMap& map) {
     std::memcpy(&map, &plain, sizeof(plain));
 }
 
-void encode(const Device& device, Arch arch, const TensorMapSpec& spec, TensorMap& map) {
-    if (!facts(arch).copy_engine) return write_plain(spec, map);
+void encode(const Device& device, bool plain, const TensorMapSpec& spec, TensorMap& map) {
+    if (plain) return write_plain(spec, map);
     static_assert(sizeof(TensorMap) == sizeof(EncodedTensorMap));
     // Not kept: a recorder ends with its recording, and another device may lie where it was.
     if (device.id().recorded) return void(map = std::bit_cast<TensorMap>(device.encode(spec)));
@@ -109,8 +109,8 @@ TensorMapSpec packed_map(const Matrix& m, Element element, int32_t box_rows) {
 TensorMapSpec operand_map(const Matrix& m, const Operand& lying, const Choice& choice, int32_t box_rows) {
     if (lying.packed()) return packed_map(m, lying.element, box_rows);
     const Element type = lying.element;
-    const bool spread = facts(choice.config.arch).copy_engine && (unpacked_by_tma(type, choice.config.a.element) ||
-                                                                  unpacked_by_tma(type, choice.config.b.element));
+    const bool spread = !choice.copies.plain_operands && (unpacked_by_tma(type, choice.config.a.element) ||
+                                                          unpacked_by_tma(type, choice.config.b.element));
     const int64_t bytes = bytes_of(type, m.groups * m.rows * m.cols);
     const bool mn_major = lying.mn_major();
     const auto extent = [](int64_t value) { return static_cast<uint64_t>(value); };
@@ -158,29 +158,34 @@ void fill_params(GemmParams& params, const Device& device, const GemmCall& call,
     const GemmConfig& c = choice.config;
     const Matrix& rows = c.swap_ab ? call.b : call.a;
     const Matrix& cols = c.swap_ab ? call.a : call.b;
-    const bool joins = c.gate.joins() && facts(c.arch).copy_engine;  // threads that copy count rows themselves
+    const bool plain = choice.copies.plain_operands;
+    const bool joins = c.gate.joins() && !plain;  // threads that copy count rows themselves
     const auto rows_map = joins && c.swap_ab ? gated_map : operand_map;
     const auto cols_map = joins && !c.swap_ab ? gated_map : operand_map;
     const Scales& row_scales = c.swap_ab ? call.scales_b : call.scales_a;
     const Scales& col_scales = c.swap_ab ? call.scales_a : call.scales_b;
     if (!c.group_maps) {
-        encode(device, c.arch, rows_map(rows, c.rows_operand(), choice, choice.copies.rows_box), params.rows);
-        encode(device, c.arch, cols_map(cols, c.cols_operand(), choice, choice.copies.cols_box), params.cols);
+        encode(device, plain, rows_map(rows, c.rows_operand(), choice, choice.copies.rows_box), params.rows);
+        encode(device, plain, cols_map(cols, c.cols_operand(), choice, choice.copies.cols_box), params.cols);
     }
     const auto encode_last = [&](auto map_of, bool wanted, const Matrix& m, const Operand& lying, int32_t tile,
                                  TensorMap& map) {
         if (const int32_t extent = static_cast<int32_t>(m.rows); wanted && extent % tile != 0)
-            encode(device, c.arch, map_of(m, lying, choice, last_box(extent, tile)), map);
+            encode(device, plain, map_of(m, lying, choice, last_box(extent, tile)), map);
     };
     encode_last(rows_map, choice.copies.last_rows, rows, c.rows_operand(), c.tile.rows, params.last_rows);
     encode_last(cols_map, choice.copies.last_cols, cols, c.cols_operand(), c.tile.cols, params.last_cols);
-    const auto encode_scales = [&](const Scales& scales, int32_t box_rows, int32_t box_groups, TensorMap& map) {
-        if (box_rows > 0) encode(device, c.arch, scale_map(scales, box_rows, box_groups), map);
+    const auto encode_scales = [&](bool by_threads, const Scales& scales, int32_t box_rows, int32_t box_groups,
+                                   TensorMap& map) {
+        if (box_rows > 0) encode(device, by_threads, scale_map(scales, box_rows, box_groups), map);
     };
-    encode_scales(row_scales, choice.copies.row_scale_box, choice.copies.row_scale_entries, params.row_scales);
-    encode_scales(col_scales, choice.copies.col_scale_box, choice.copies.col_scale_entries, params.col_scales);
-    encode_scales(call.zeros_b, choice.copies.zeros_box, choice.copies.zero_groups, params.zeros);
-    if (is_staged(c.store)) encode(device, c.arch, output_map(call.d, c.output, choice.copies.d), params.d);
+    const CopyPlan& copies = choice.copies;
+    encode_scales(copies.plain_row_scales, row_scales, copies.row_scale_box, copies.row_scale_entries,
+                  params.row_scales);
+    encode_scales(copies.plain_col_scales, col_scales, copies.col_scale_box, copies.col_scale_entries,
+                  params.col_scales);
+    encode_scales(plain, call.zeros_b, copies.zeros_box, copies.zero_groups, params.zeros);
+    if (is_staged(c.store)) encode(device, false, output_map(call.d, c.output, choice.copies.d), params.d);
     params.d_data = call.d.data;
     params.c_data = call.c.data;
     params.d_stride = call.d.row_stride, params.d_group_stride = call.d.group_stride;

@@ -11,7 +11,7 @@ namespace deep_gemm {
 /// Sets `map` to what a spec encodes to. Encoding costs the driver a large part of a microsecond and calls come again
 /// with the same tensors, so each thread remembers its latest ones. A map says nothing that its spec does not, so none
 /// ever goes stale.
-void encode(const Device& device, Arch arch, const TensorMapSpec& spec, TensorMap& map);
+void encode(const Device& device, bool plain, const TensorMapSpec& spec, TensorMap& map);
 
 /// [groups, rows, K] in boxes of one swizzled K block by `box_rows`; of an MN-major operand [groups, K, rows], in boxes
 /// of 64 swizzled rows by the K block.

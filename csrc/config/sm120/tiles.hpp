@@ -32,9 +32,18 @@ inline bool has_tiling(const Problem& p, const Tiling& tiling) {
     return find_own_grid(p, tiling) != nullptr || sm80::has_tiling(p, tiling);
 }
 
+/// Whether the copy engine brings stages: operands that lie as `load_matrix` wants them. Threads copy packed weights,
+/// FP4 beside FP8, and K groups that have maps of their own.
+constexpr bool copies_by_engine(const GemmConfig& c) {
+    const auto boxes = [&](const Operand& o) { return !o.mn_major() && !o.packed() && !sm80::in_containers(c, o); };
+    return boxes(c.a) && boxes(c.b) && !c.group_maps;
+}
+
 inline GemmConfig configure(const Problem& p, const Tiling& tiling) {
     const sm80::WarpGrid* const own = find_own_grid(p, tiling);
-    return sm80::configure(p, tiling, own != nullptr ? *own : *sm80::find_grid(tiling));
+    GemmConfig c = sm80::configure(p, tiling, own != nullptr ? *own : *sm80::find_grid(tiling));
+    c.sm80.copy_engine = copies_by_engine(c);
+    return c;
 }
 
 }  // namespace deep_gemm::sm120

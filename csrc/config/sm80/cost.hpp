@@ -50,9 +50,12 @@ struct CostModel : CostConstants {
         const double in_warps = overlapped({rows * cols * k / rate, registers, (loaded + read) / smem_bytes_per_cycle},
                                            ctas * warps(c) >= 8 ? two_warps : one_warp);
         const double from_l2 = ctas * loaded / l2_bytes_per_cycle;
-        const double busy =
-            overlapped({ctas * in_warps, from_l2, has_copy_warp(c) ? copy_warp_cycles * loaded : 0}, copies) +
-            issue_cycles;
+        // 16 bytes of a thread are some four instructions (docs/architectures.md counts them), which boxes save.
+        constexpr double kCopyCycles = 4;
+        const double saved = c.sm80.copy_engine ? kCopyCycles * loaded / (kChunkBytes * 128) : 0;
+        const double issue = std::max(issue_cycles - saved, 0.0);
+        const double by_warp = has_copy_warp(c) && !c.sm80.copy_engine ? copy_warp_cycles * loaded : 0;
+        const double busy = overlapped({ctas * in_warps, from_l2, by_warp}, copies) + issue;
         // What is copied has the time of all other stages, less that until warps ask for it.
         const double stages = c.stages - 1 - (has_copy_warp(c) ? 0 : (copy_step(c) + 1.0) / steps(c));
         return std::max(busy, (latency_cycles + from_l2) / stages);

@@ -63,9 +63,11 @@ constexpr bool has_copy_warp(const GemmConfig& c) {
     return c.b.packed() ? warp_sums(c) <= 64 * 16 : warp_rows(c) * warp_cols(c) <= 64 * 8;
 }
 constexpr int32_t threads(const GemmConfig& c) { return math_threads(c) + (has_copy_warp(c) ? 32 : 0); }
+/// Whether one warp copies all stages.
+constexpr bool one_warp_copies(const GemmConfig& c) { return has_copy_warp(c) || c.sm80.copy_engine; }
 /// That copy a stage, and how many such sets take turns.
-constexpr int32_t copy_threads(const GemmConfig& c) { return has_copy_warp(c) ? 32 : 128; }
-constexpr int32_t copy_turns(const GemmConfig& c) { return has_copy_warp(c) ? 1 : math_threads(c) / copy_threads(c); }
+constexpr int32_t copy_threads(const GemmConfig& c) { return one_warp_copies(c) ? 32 : 128; }
+constexpr int32_t copy_turns(const GemmConfig& c) { return one_warp_copies(c) ? 1 : math_threads(c) / copy_threads(c); }
 /// Of a warp's rows, those that one instruction multiplies.
 constexpr int32_t row_pieces(const GemmConfig& c) { return warp_rows(c) / Fragment16x8::kRows; }
 

@@ -7,7 +7,9 @@
 
 namespace deep_gemm::sm80 {
 
-inline constexpr int32_t kSmemAlignment = 128;  // of a line
+/// Of a line; or of eight of them, by whose address the copy engine swaps chunks.
+constexpr int32_t smem_alignment(const GemmConfig& c) { return c.sm80.copy_engine ? 1024 : kSwizzleBytes; }
+inline constexpr int32_t kBoxAlignment = 128;  // of where the copy engine writes
 
 /// An operand's scales in a stage: for each row, or each block of rows that a tile may have a part of (of halves, for
 /// the block of gates and that of ups), and for each group of K, or word of groups.
@@ -18,10 +20,35 @@ constexpr int32_t scale_rows(const GemmConfig& c, const Scaling& scaling, int32_
 constexpr int32_t scale_entries(const GemmConfig& c, const Scaling& scaling) {
     return !scaling.any() || scaling.k == kAll || entry_k(scaling) > c.tile.k ? 1 : c.tile.k / entry_k(scaling);
 }
-constexpr int32_t scale_bytes(const GemmConfig& c, const Scaling& scaling, int32_t extent) {
-    return scaling.any() && !scaling.per_channel()
-               ? align_up(scale_rows(c, scaling, extent) * scale_entries(c, scaling) * 4, kChunkBytes)
-               : 0;
+/// Whether the copy engine brings a side's scales: not those of gates and ups, which lie in another order than a
+/// tile's.
+constexpr bool scales_in_boxes(const GemmConfig& c, bool rows) {
+    const Scaling& scaling = rows ? c.row_scales() : c.col_scales();
+    return c.sm80.copy_engine && scaling.per_row() && !(c.gate.joins() && c.swap_ab == rows);
+}
+constexpr int32_t scale_bytes(const GemmConfig& c, bool rows) {
+    const Scaling& scaling = rows ? c.row_scales() : c.col_scales();
+    if (!scaling.any() || scaling.per_channel()) return 0;
+    const int32_t extent = rows ? c.tile.rows : c.tile.cols;
+    const bool before_box = scales_in_boxes(c, rows) || scales_in_boxes(c, false);  // columns' scales are the last
+    return align_up(scale_rows(c, scaling, extent) * scale_entries(c, scaling) * 4,
+                    before_box ? kBoxAlignment : kChunkBytes);
+}
+/// Whether threads copy any of the scales of a stage.
+constexpr bool copies_scales(const GemmConfig& c) {
+    return (scale_bytes(c, true) > 0 && !scales_in_boxes(c, true)) ||
+           (scale_bytes(c, false) > 0 && !scales_in_boxes(c, false));
+}
+/// What the boxes of a stage bring.
+constexpr int32_t stage_box_bytes(const GemmConfig& c) {
+    return c.tile.rows * row_bytes(c, c.rows_operand()) + c.tile.cols * row_bytes(c, c.cols_operand()) +
+           (scales_in_boxes(c, true) ? c.tile.rows * scale_entries(c, c.row_scales()) * 4 : 0) +
+           (scales_in_boxes(c, false) ? c.tile.cols * scale_entries(c, c.col_scales()) * 4 : 0);
+}
+/// That "full" waits for: each thread that copies, when its copies have come, and the one that has written what tile it
+/// is, and with the copy engine promises its bytes.
+constexpr int32_t full_arrivals(const GemmConfig& c) {
+    return 1 + (!c.sm80.copy_engine || copies_scales(c) ? copy_threads(c) : 0);
 }
 
 /// The rows' words of zero points, as if they were scales.
@@ -49,8 +76,8 @@ constexpr SmemPlan plan_smem(const GemmConfig& c) {
     SmemPlan p{};
     p.rows_bytes = c.tile.rows * row_bytes(c, c.rows_operand());
     p.cols_bytes = c.tile.cols * row_bytes(c, c.cols_operand());
-    p.row_scale_bytes = scale_bytes(c, c.row_scales(), c.tile.rows);
-    p.col_scale_bytes = scale_bytes(c, c.col_scales(), c.tile.cols);
+    p.row_scale_bytes = scale_bytes(c, true);
+    p.col_scale_bytes = scale_bytes(c, false);
     p.zero_bytes = zero_entries(c) * c.tile.rows * 4;
 
     p.rows = 0;
@@ -63,8 +90,8 @@ constexpr SmemPlan plan_smem(const GemmConfig& c) {
     p.parts = p.barriers + 2 * c.stages * kBarrierBytes;
     p.groups = p.parts + parts_bytes(c);
     p.exchange = align_up(p.groups + group_table_bytes(c), 4);
-    p.bytes =
-        p.exchange + exchange_bytes(c, fragment_d_cols(c)) + kSmemAlignment;  // the driver aligns it to 16 bytes only
+    p.bytes = p.exchange + exchange_bytes(c, fragment_d_cols(c)) +
+              smem_alignment(c);  // the driver aligns it to 16 bytes only
     return p;
 }
 

@@ -9,12 +9,11 @@
 namespace deep_gemm::sm80 {
 
 template <GemmConfig c>
-struct Smem : StageSmem<c, plan_smem(c), kSmemAlignment> {
+struct Smem : StageSmem<c, plan_smem(c), smem_alignment(c)> {
     using Base = typename Smem::StageSmem;
     using Base::Base, Base::base, Base::kPlan;
 
-    /// A stage has been copied: each thread that copies arrives when its copies have come, and the first when it has
-    /// written what tile it is.
+    /// A stage has been copied.
     DG_DEVICE uint32_t full(int stage) const { return base + kPlan.barriers + stage * kBarrierBytes; }
     /// It has been read: each warp that multiplies arrives.
     DG_DEVICE uint32_t empty(int stage) const { return full(c.stages + stage); }
@@ -23,9 +22,10 @@ struct Smem : StageSmem<c, plan_smem(c), kSmemAlignment> {
     DG_DEVICE void init_barriers() const {
 #pragma unroll
         for (int32_t i = 0; i < c.stages; ++i) {
-            ptx::barrier_init(full(i), copy_threads(c) + 1);
+            ptx::barrier_init(full(i), full_arrivals(c));
             ptx::barrier_init(empty(i), warps(c));
         }
+        if constexpr (c.sm80.copy_engine) ptx::fence_barrier_init();
     }
 
     /// Largest magnitudes, where several warps have columns that share a scale.

@@ -1,6 +1,7 @@
 // The GEMM kernel of sm_120a and sm_121a: SM80's roles (kernels/gemm_sm80.cuh), with what these chips multiply.
 //
-//   copy        as SM80; FP4 beside FP8 comes 16 codes to 16 bytes of a stage, from where it is loaded as bytes
+//   copy        by the copy engine, where operands are K-major and not packed; else as SM80. FP4 beside FP8 comes, by
+//               threads, 16 codes to 16 bytes of a stage, from where it is loaded as bytes
 //   multiply    scales that are bytes enter the instruction (mma/sm120/); FP32 ones are promoted, as on SM80
 //   store       as SM80
 #pragma once

@@ -1,12 +1,12 @@
 // The GEMM kernel of GPUs without wgmma: a persistent grid of CTAs.
 //
-//   copy        16 bytes a thread at a time, into the ring, K blocks that are wanted later (load/sm80/cp_async.cuh):
-//               by a warp of its own, or by the others in turn
+//   copy        into the ring, K blocks that are wanted later: by a warp of its own, or by the others, in turn 16 bytes
+//               a thread at a time (load/sm80/cp_async.cuh), or one of them boxes (load/sm80/boxes.cuh)
 //   multiply    a warp's rows and columns of a tile, or its part of their K (mma/sm80/)
 //   store       finish sums (epilogue/), write D from registers; blocks of nothing but padding at the end
 #pragma once
 
-#include <deep_gemm/load/sm80/cp_async.cuh>
+#include <deep_gemm/load/sm80/load_role.cuh>
 #include <deep_gemm/mma/sm80/mainloop.cuh>
 #include <deep_gemm/ptx/control.cuh>
 #include <deep_gemm/store/sm80/store_tile.cuh>

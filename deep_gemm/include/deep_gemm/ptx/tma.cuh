@@ -75,6 +75,24 @@ DG_DEVICE void load_box_5d_multicast(uint32_t destination, const void* map, uint
         : "memory");
 }
 
+/// load_box and load_box_5d where there are no other CTAs to name: for sm_120 ptxas makes of shared::cluster a question
+/// whose memory it is, and a call where it is another's.
+DG_DEVICE void load_box_of_cta(uint32_t destination, const void* map, uint32_t barrier, int x, int y, int z) {
+    asm volatile(
+        "cp.async.bulk.tensor.3d.shared::cta.global.mbarrier::complete_tx::bytes"
+        " [%0], [%1, {%3, %4, %5}], [%2];" ::"r"(destination),
+        "l"(map), "r"(barrier), "r"(x), "r"(y), "r"(z)
+        : "memory");
+}
+
+DG_DEVICE void load_box_5d_of_cta(uint32_t destination, const void* map, uint32_t barrier, int x, int y, int z) {
+    asm volatile(
+        "cp.async.bulk.tensor.5d.shared::cta.global.mbarrier::complete_tx::bytes"
+        " [%0], [%1, {%3, %6, %6, %4, %5}], [%2];" ::"r"(destination),
+        "l"(map), "r"(barrier), "r"(x), "r"(y), "r"(z), "r"(0)
+        : "memory");
+}
+
 /// cp.async.bulk.tensor.3d store: one box from shared memory, clipped at the tensor's edges.
 DG_DEVICE void store_box(const void* map, uint32_t source, int x, int y, int z) {
     asm volatile("cp.async.bulk.tensor.3d.global.shared::cta.bulk_group [%0, {%2, %3, %4}], [%1];" ::"l"(map),

@@ -1,4 +1,4 @@
-// The load role without a copy engine: threads copy 16 bytes at a time, as far ahead as there are stages.
+// Copies of a stage without the copy engine: 16 bytes a thread at a time.
 //
 // A stage holds an operand in lines of 128 bytes: K-major, a line for each row and span of K; MN-major, one for each of
 // K and block of 64 rows. The 16-byte chunks of a line are swapped by the line's number, so that matrices of eight
@@ -7,10 +7,8 @@
 
 #include <deep_gemm/arch/sm80_smem.cuh>
 #include <deep_gemm/epilogue/heads.cuh>
+#include <deep_gemm/load/sm80/places.cuh>
 #include <deep_gemm/ptx/cp_async.cuh>
-#include <deep_gemm/scale/words.cuh>
-#include <deep_gemm/tile/batches.cuh>
-#include <deep_gemm/tile/ring.cuh>
 
 namespace deep_gemm::sm80 {
 
@@ -236,37 +234,11 @@ private:
     int32_t n_;
 };
 
-/// Walks the tiles ahead of those that are multiplied, a stage at a time: a K block, or a tile without any, or that
-/// there are no more.
+/// A thread's copies of all that a stage holds.
 template <GemmConfig c>
-class LoadRole {
+class ThreadCopies {
 public:
-    DG_DEVICE LoadRole(const Smem<c>& smem, const GemmParams& params)
-        : smem_(smem), params_(params), tiles_(params, smem.groups()) {}
-
-    /// What comes next, into this stage of the ring once all warps have read what it had: copied, if it is the thread's
-    /// turn.
-    DG_DEVICE void next(const Ring<c.stages>& ring) {
-        const bool copies = is_turn(ring);
-        if (copies) ptx::barrier_wait_polling(smem_.empty(ring.stage), ring.phase ^ 1);
-        if (left_ == 0) begin_tile(ring.stage, copies);
-        if (left_ > 0) begin_block();
-        if (copies) {
-            if (left_ > 0) copy_block(ring.stage);
-            const uint32_t full = smem_.full(ring.stage);
-            ptx::barrier_arrive_after_copies(full);
-            if (copy_thread<c>() == 0) ptx::barrier_arrive(full);
-        }
-        left_ = max(left_ - 1, 0);
-    }
-
-    /// All of them.
-    DG_DEVICE void run() {
-        for (Ring<c.stages> ring; more(); ring.advance()) next(ring);
-    }
-
-private:
-    DG_DEVICE bool more() const { return tile_.k_blocks >= 0; }
+    DG_DEVICE ThreadCopies(const Smem<c>& smem, const GemmParams& params) : smem_(smem), params_(params) {}
 
     /// Of two sets of threads, every other stage is a thread's.
     static DG_DEVICE bool is_turn(const Ring<c.stages>& ring) {
@@ -274,43 +246,54 @@ private:
         const int32_t stages = ring.stage + c.stages % 2 * ring.phase;  // in two passes: odd or even
         return copy_turns(c) == 1 || stages % 2 == static_cast<int32_t>(threadIdx.x) / copy_threads(c);
     }
+    static DG_DEVICE bool leads() { return copy_thread<c>() == 0; }
 
-    DG_DEVICE void begin_tile(int32_t stage, bool copies) {
-        if (more() && tiles_.next(tile_))
-            tiles_.place(tile_);
-        else
-            tile_.k_blocks = -1;
-        if (copies && copy_thread<c>() == 0) smem_.write_tile(stage, tile_);
-        left_ = max(tile_.k_blocks, 0);
-        block_ = tile_.k_block - 1;
-        if (left_ > 0) place_operands(block_);
-    }
-
-    /// Of a K block.
-    DG_DEVICE void place_operands(int32_t block) {
+    /// At a K block of a tile.
+    DG_DEVICE void place(const Tile& tile, int32_t block) {
         const PlainMap *rows = &plain(params_.rows), *cols = &plain(params_.cols);
         int32_t origin = 0;
         if constexpr (c.group_maps) {
-            const auto& group = static_cast<const ParamsFor<c>&>(params_).groups[tile_.group - params_.first_group];
-            rows = &plain(group.rows), cols = &plain(group.cols), origin = tile_.k_block;
+            const auto& group = static_cast<const ParamsFor<c>&>(params_).groups[tile.group - params_.first_group];
+            rows = &plain(group.rows), cols = &plain(group.cols), origin = tile.k_block;
         }
         const auto [k, matrix] = place_block<c>(params_, block - origin);
         k_left_ = cols->sizes[c.cols_operand().mn_major() ? 1 : 0] - k;
-        place<c.rows_operand()>(rows_, *rows, k, tile_.row, row_group() + matrix);
-        place<c.cols_operand()>(cols_, *cols, k, tile_.col, col_group() + matrix);
-        row_scales_.place(params_, params_.row_scales, tile_.row, entry<c.row_scales()>(block), row_group());
-        col_scales_.place(params_, params_.col_scales, tile_.col, entry<c.col_scales()>(block), col_group());
-        zeros_.place(params_, params_.zeros, tile_.row, scale_entry(zero_words(c), block, c.tile.k), row_group());
+        place<c.rows_operand()>(rows_, *rows, k, tile.row, row_group<c>(tile) + matrix);
+        place<c.cols_operand()>(cols_, *cols, k, tile.col, col_group<c>(tile) + matrix);
+        row_scales_.place(params_, params_.row_scales, tile.row,
+                          scale_place<c, c.row_scales()>(tile, block, smem_.groups(), params_), row_group<c>(tile));
+        col_scales_.place(params_, params_.col_scales, tile.col,
+                          scale_place<c, c.col_scales()>(tile, block, smem_.groups(), params_), col_group<c>(tile));
+        zeros_.place(params_, params_.zeros, tile.row, scale_entry(zero_words(c), block, c.tile.k), row_group<c>(tile));
     }
 
-    /// Of an operand's scales along K. No word is of two groups of K.
-    template <Scaling scaling>
-    DG_DEVICE int32_t entry(int32_t block) const {
-        if constexpr (scaling.in_instruction())
-            return word_of<c, blocks_per_word(c, scaling), words_per_block(scaling, c.tile.k)>(tile_, block,
-                                                                                               smem_.groups(), params_);
+    /// From the K block before to this one, ahead of its copies: behind them, it would wait until they have read their
+    /// addresses.
+    DG_DEVICE void advance(const Tile& tile, int32_t block) {
+        const int32_t next = block - words_origin<c>(tile);
+        k_left_ -= c.tile.k, rows_.advance(), cols_.advance();
+        row_scales_.advance(next), col_scales_.advance(next), zeros_.advance(next);
+    }
+
+    /// A stage, with a K block or without any.
+    DG_DEVICE void fill(int32_t stage, bool has_block, const Tile& tile, int32_t, bool leads) const {
+        if (has_block) copy(stage, tile);
+        const uint32_t full = smem_.full(stage);
+        ptx::barrier_arrive_after_copies(full);
+        if (leads) ptx::barrier_arrive(full);
+    }
+
+private:
+    DG_DEVICE void copy(int32_t stage, const Tile& tile) const {
+        const uint32_t rows = smem_.rows(stage), cols = smem_.cols(stage);
+        if (rows_.is_whole(k_left_) && cols_.is_whole(k_left_))
+            rows_.copy(rows), cols_.copy(cols);
         else
-            return scale_entry(scaling, block, c.tile.k);
+            rows_.copy_clipped(rows, k_left_), cols_.copy_clipped(cols, k_left_);
+        const int32_t rows_left = rows_.rows_left(params_, tile), cols_left = cols_.rows_left(params_, tile);
+        row_scales_.copy(smem_.row_scales(stage), rows_left, k_left_);
+        col_scales_.copy(smem_.col_scales(stage), cols_left, k_left_);
+        zeros_.copy(smem_.zeros(stage), rows_left, k_left_);
     }
 
     template <Operand o, typename Copies>
@@ -321,38 +304,8 @@ private:
             copies.place(map, k, start, group);
     }
 
-    /// Ahead of its copies: behind them, it would wait until they have read their addresses.
-    DG_DEVICE void begin_block() {
-        ++block_;
-        // The sum over a batch comes to other matrices on the way.
-        if constexpr (c.grouping == Grouping::batch_sum)
-            place_operands(block_);
-        else
-            k_left_ -= c.tile.k, rows_.advance(), cols_.advance(), advance_scales(block_ - words_origin<c>(tile_));
-    }
-
-    DG_DEVICE void advance_scales(int32_t next) {
-        row_scales_.advance(next), col_scales_.advance(next), zeros_.advance(next);
-    }
-
-    DG_DEVICE void copy_block(int32_t stage) const {
-        const uint32_t rows = smem_.rows(stage), cols = smem_.cols(stage);
-        if (rows_.is_whole(k_left_) && cols_.is_whole(k_left_))
-            rows_.copy(rows), cols_.copy(cols);
-        else
-            rows_.copy_clipped(rows, k_left_), cols_.copy_clipped(cols, k_left_);
-        const int32_t rows_left = rows_.rows_left(params_, tile_), cols_left = cols_.rows_left(params_, tile_);
-        row_scales_.copy(smem_.row_scales(stage), rows_left, k_left_);
-        col_scales_.copy(smem_.col_scales(stage), cols_left, k_left_);
-        zeros_.copy(smem_.zeros(stage), rows_left, k_left_);
-    }
-
-    DG_DEVICE int32_t row_group() const { return c.swap_ab ? group_of_b<c>(tile_) : group_of_a<c>(tile_); }
-    DG_DEVICE int32_t col_group() const { return c.swap_ab ? group_of_a<c>(tile_) : group_of_b<c>(tile_); }
-
     const Smem<c>& smem_;
     const GemmParams& params_;
-    TileScheduler<c> tiles_;
     static constexpr bool kGatedRows = c.gate.joins() && c.swap_ab, kGatedCols = c.gate.joins() && !c.swap_ab;
 
     OperandCopies<c, c.rows_operand(), c.tile.rows, kGatedRows> rows_;
@@ -360,9 +313,7 @@ private:
     ScaleCopies<c, c.row_scales(), c.tile.rows, kGatedRows> row_scales_;
     ScaleCopies<c, c.col_scales(), c.tile.cols, kGatedCols> col_scales_;
     ScaleCopies<c, zero_words(c), c.tile.rows, false, c.rows_operand().has_zeros()> zeros_;
-    Tile tile_ = {};
-    int32_t left_ = 0, block_ = 0;  // the last one that was copied
-    int32_t k_left_ = 0;            // from its start on
+    int32_t k_left_ = 0;  // from the K block's start on
 };
 
 }  // namespace deep_gemm::sm80

@@ -1,6 +1,7 @@
 // How a warp goes through a tile's K blocks.
 #pragma once
 
+#include <deep_gemm/load/sm80/load_role.cuh>
 #include <deep_gemm/mma/sm80/promote.cuh>
 #include <deep_gemm/ptx/barrier.cuh>
 
