@@ -26,7 +26,7 @@ _COUNTS_A_PART = 256
 class _Rank(SimulatedRank):
     """Of as many GPUs as share experts; its memory is only reserved."""
 
-    def share(self, part_bytes: int) -> tuple[torch.Tensor, list[int]]:
+    def share(self, part_bytes: int, sizes: tuple[int, ...]) -> tuple[torch.Tensor, list[int]]:
         part = placeholder(part_bytes, dtype=torch.int8)
         return part, [part.data_ptr()] * self.size()
 

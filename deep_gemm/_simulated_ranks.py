@@ -44,15 +44,16 @@ class SimulatedRank:
     def size(self) -> int:
         return len(self._ranks)
 
-    def share(self, part_bytes: int) -> tuple[torch.Tensor, list[int]]:
+    def share(self, part_bytes: int, sizes: tuple[int, ...]) -> tuple[torch.Tensor, list[int]]:
         """Zeroed memory of this rank, and where that of each rank lies. All ranks ask, in the same order."""
-        shared = self._ranks.shared
-        if self._shared == len(shared):
-            shared.append([torch.zeros(part_bytes, dtype=torch.int8) for _ in range(self.size())])
-        parts = shared[self._shared]
+        ranks = self._ranks
+        if self._shared == len(ranks.shared):
+            ranks.shared.append([torch.zeros(part_bytes, dtype=torch.int8) for _ in range(self.size())])
+            ranks.sizes.append(sizes)
+        parts, wanted = ranks.shared[self._shared], ranks.sizes[self._shared]
         self._shared += 1
-        if parts[0].numel() != part_bytes:
-            raise ValueError(f"memory must be {parts[0].numel()} bytes as on the other ranks, got {part_bytes}")
+        if wanted != sizes:
+            raise ValueError(f"a buffer must have the same sizes on all ranks, got {wanted} and {sizes}")
         return parts[self._rank], [part.data_ptr() for part in parts]
 
     def __enter__(self) -> SimulatedRank:
@@ -73,6 +74,7 @@ class SimulatedRanks:
     def __init__(self, count: int) -> None:
         self._all = [SimulatedRank(self, rank) for rank in range(count)]
         self.shared: list[list[torch.Tensor]] = []  # pieces of memory, a part for each rank
+        self.sizes: list[tuple[int, ...]] = []
         self.kept: list[Any] = []
         C.simulator_forget_devices()
 

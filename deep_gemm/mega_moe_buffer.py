@@ -89,7 +89,8 @@ class SM90SymmBuffer:
         if group is not None and ranks > 1:
             # Results come to a token's slots, behind the tokens.
             results = tokens * self.num_topk * self.hidden * 2
-            self.shared = SharedMemory(group, HEAD_BYTES + sum(sizes) + results, where)
+            like = self.num_experts, tokens, self.num_topk, self.hidden, self.intermediate_hidden
+            self.shared = SharedMemory(group, HEAD_BYTES + sum(sizes) + results, where, like)
             places, at = {"results": HEAD_BYTES + sum(sizes)}, HEAD_BYTES
             for name, size in zip(parts, sizes, strict=True):
                 places[name], at = at, at + size

@@ -32,14 +32,16 @@ Group = Any  # a ProcessGroup, or a SimulatedRank
 class SharedMemory:
     """A rank's part, zeroed, and where the others' lie."""
 
-    def __init__(self, group: ProcessGroup | SimulatedRank, part_bytes: int, device: torch.device) -> None:
+    def __init__(
+        self, group: ProcessGroup | SimulatedRank, part_bytes: int, device: torch.device, sizes: tuple[int, ...]
+    ) -> None:
         self.rank, self.count = group.rank(), group.size()
         if self.count > MAX_RANKS:
             raise ValueError(f"group must have at most {MAX_RANKS} ranks, got {self.count}")
         if isinstance(group, SimulatedRank):
             if device.type != "cpu":
                 raise ValueError(f"device must be the CPU with ranks of the simulator, got {device}")
-            self.part, self.addresses = group.share(part_bytes)
+            self.part, self.addresses = group.share(part_bytes, sizes)
             self.mapped: Any = None
         else:
             if device.type != "cuda":
@@ -47,6 +49,7 @@ class SharedMemory:
                     f"device must be a GPU with a group of {self.count} ranks, got {device}: deep_gemm.simulator.ranks "
                     "has groups for the CPU"
                 )
+            _require_same(group, sizes)
             self.part, self.addresses, self.mapped = _symmetric(group, part_bytes, device)
         self.bytes = part_bytes
         self.calls = torch.zeros(1, dtype=torch.int32, device=device)
@@ -55,6 +58,16 @@ class SharedMemory:
         """As the runtime reads them (csrc/ranks/call.hpp)."""
         names = "topk_idx", "topk_weights", "x", "x_sf", "results"
         return [self.rank, int(timeout_s * 1e9), self.bytes, *(places[name] for name in names), *self.addresses]
+
+
+def _require_same(group: ProcessGroup, sizes: tuple[int, ...]) -> None:
+    """On all ranks alike, so that all of them raise."""
+    import torch.distributed as dist
+
+    given: list[Any] = [None] * group.size()
+    dist.all_gather_object(given, sizes, group=group)
+    if different := [each for each in given if each != given[0]]:
+        raise ValueError(f"a buffer must have the same sizes on all ranks, got {given[0]} and {different[0]}")
 
 
 def _symmetric(group: ProcessGroup, part_bytes: int, device: torch.device) -> tuple[torch.Tensor, list[int], Any]:

@@ -50,7 +50,7 @@ DG_DEVICE void run_combine_results(const ResultsParams& params) {
     const uint32_t call = call_now(ranks, true);
     if (blockIdx.x == 0) tell_all(ranks, Phase::results, call, 0);
     if (static_cast<int32_t>(threadIdx.x) < ranks.count)
-        wait_for<c>(ranks, Phase::results, static_cast<int32_t>(threadIdx.x), call);
+        wait_for<c>(ranks, Phase::results, static_cast<int32_t>(threadIdx.x), call, blockIdx.x == 0);
     __syncthreads();
     const int32_t items = params.tokens * params.column_blocks;
 #pragma unroll 1

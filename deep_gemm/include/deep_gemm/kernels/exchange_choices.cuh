@@ -18,7 +18,7 @@ DG_DEVICE void run_exchange_choices(const ChoicesParams& params) {
     const uint32_t call = call_now(ranks, false);
     if (block == 0) tell_all(ranks, Phase::tokens, call, params.tokens);
     if (threadIdx.x == 0) {
-        const int32_t tokens = wait_for<c>(ranks, Phase::tokens, other, call);
+        const int32_t tokens = wait_for<c>(ranks, Phase::tokens, other, call, block < ranks.count);
         if (tokens > params.room) fail<c>(ranks, Phase::tokens, other, call, tokens, params.room);
         shared_tokens = tokens;
     }

@@ -49,14 +49,17 @@ DG_DEVICE void fail(const Ranks& ranks, Phase phase, int32_t other, uint32_t cal
     ptx::trap();
 }
 
-/// Until a rank has said that it is there in this call; how many tokens it has. By one thread.
+/// Until a rank has said that it is there in this call; how many tokens it has. By one thread. Of blocks that wait for
+/// the same the `first` one says whom it waited for in vain, before others end the launch.
 template <RanksConfig c>
-DG_DEVICE int32_t wait_for(const Ranks& ranks, Phase phase, int32_t other, uint32_t call) {
+DG_DEVICE int32_t wait_for(const Ranks& ranks, Phase phase, int32_t other, uint32_t call, bool first) {
+    constexpr uint64_t kToSaySoNs = 2'000'000'000;
+    const uint64_t timeout_ns = ranks.timeout_ns + (first ? 0 : kToSaySoNs);
     const uint64_t* const flag = flag_of(ranks, ranks.rank, phase, other);
     const uint64_t begin = ptx::nanoseconds_now();
     uint64_t said = ptx::load_acquire_system(flag);
     while (static_cast<int32_t>(static_cast<uint32_t>(said >> 32) - call) < 0) {
-        if (ptx::nanoseconds_now() - begin > ranks.timeout_ns) fail<c>(ranks, phase, other, call, 0, 0);
+        if (ptx::nanoseconds_now() - begin > timeout_ns) fail<c>(ranks, phase, other, call, 0, 0);
         ptx::sleep_nanoseconds(40);
         said = ptx::load_acquire_system(flag);
     }
