@@ -37,6 +37,7 @@ EXPERTS = (32, 20, 128)  # how many, tokens of each, rows of their matrices
 LARGE = 4096  # tokens from which on rates are told
 BITS = {"bf16 x bf16": 16, "fp8 x fp8": 8, "int8 x int8": 8}
 BITS |= {"bf16 x fp8": 8, "bf16 x int4": 4, "bf16 x mxfp4": 4, "int8 x int4": 4}
+BITS |= {"bf16 x int8": 8, "bf16 x int4, zero points": 4}
 
 
 def read(bits: int, n: int, k: int) -> Callable[[], None]:
@@ -148,7 +149,7 @@ def tables(document: dict) -> str:
     rows, peak = document["results"], document["ceilings"]
     few = [row for row in rows if row["case"][0] == "masked" or row["case"][1] < LARGE]
     many = [row for row in rows if row not in few]
-    names = list(BITS)
+    names = [name for name in BITS if any(name in row["us"] for row in rows)]
     header = ["M, N, K", *names, *(f"read {bits} bits" for bits in (16, 8, 4))]
     lines = [
         [

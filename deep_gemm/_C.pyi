@@ -32,6 +32,7 @@ def product(
     b_k: int | None = None,
     b_group_k: int | None = None,
     b_zeros_k: int | None = None,
+    b_near_scales: int | None = None,
     d: Tensor | Sequence[Tensor],
     d_scales: Tensor | None = None,
     d_count: Tensor | None = None,
@@ -65,7 +66,8 @@ def product(
         a_element, b_element: numbers of the element table, where a dtype does not say them: "s8" or "s4" of integers a,
             "e2m1r" of FP4 by FP4, and the element of packed weights.
         a_group_k, b_group_k: the K that shares a scale, of operands without a recipe.
-        b_rows, b_k, b_zeros_k, b_zeros, b_second_scales: of packed weights; b_sums: of rows of integers too.
+        b_rows, b_k, b_zeros_k, b_zeros, b_second_scales, b_near_scales: of packed weights; b_sums: of rows of integers
+            too.
         d, d_scales, d_count: written. A tuple or list for d is all three, or the first two of them.
         grouped_layout, psum, zero_padding, expected_m: experts whose rows follow each other.
         masked_m, expected_m: experts that have a matrix each.

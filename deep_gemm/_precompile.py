@@ -223,6 +223,7 @@ def precompile(
         zero_points: the packed weights have zero points (`PackedWeights.needs_zeros`).
         far_exponents: of FP4 weights, they do not have `PackedWeights.folds_exponents` ('bf16_fp4': `second_scales`),
             or are pairs of the public API. (Of 'fp8_fp4' on SM100, where both are multiplied alike, of no meaning.)
+            Of others in groups beside 16-bit tokens, they do not have `PackedWeights.near_scales`.
         fp32_scales: calls on SM100 multiply FP32 scales of FP8 operands as they are (`disable_ue8m0_cast=True`,
             `set_fp32_scales`).
         alpha, row_scale: calls pass alpha or `epilogue=Alpha(...)`, and `epilogue=RowScale(...)`.

@@ -105,9 +105,9 @@ template <>
 inline constexpr auto kFieldsOf<Scaling> =
     std::tuple{Field{"type", &Scaling::type}, Field{"rows", &Scaling::rows}, Field{"k", &Scaling::k}};
 template <>
-inline constexpr auto kFieldsOf<Operand> =
-    std::tuple{Field{"element", &Operand::element}, Field{"major", &Operand::major},
-               Field{"scaling", &Operand::scaling}, Field{"zeros_k", &Operand::zeros_k}};
+inline constexpr auto kFieldsOf<Operand> = std::tuple{
+    Field{"element", &Operand::element}, Field{"major", &Operand::major}, Field{"scaling", &Operand::scaling},
+    Field{"zeros_k", &Operand::zeros_k}, Field{"near_scales", &Operand::near_scales}};
 template <>
 inline constexpr auto kFieldsOf<HeadSplits> = std::tuple{
     Field{"left", &HeadSplits::left}, Field{"skipped", &HeadSplits::skipped}, Field{"right", &HeadSplits::right}};

@@ -20,6 +20,7 @@ def blank_weights(
     *,
     second_scales: bool = False,
     gate_up: str | None = None,
+    near_scales: bool = False,
     device: torch.device | str = "cpu",
 ) -> PackedWeights:
     """`PackedWeights` of memory that nobody has written; see there for what the arguments say."""
@@ -36,4 +37,4 @@ def blank_weights(
         name: torch.empty(extents, dtype=dtype, device=device) if name in wanted else None
         for name, (dtype, extents) in form.forms().items()
     }
-    return PackedWeights(**tensors, **plain, gate_up=gate_up)
+    return PackedWeights(**tensors, **plain, gate_up=gate_up, near_scales=near_scales)

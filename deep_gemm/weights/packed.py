@@ -12,7 +12,7 @@ import torch
 from . import codes as code
 from . import parts
 from .gate_rows import rows_in_order
-from .packed_tensors import GATES, PLAIN, TENSORS, VERSION, VERSION_OF_GATES, PackedTensors
+from .packed_tensors import GATES, NEAR_SCALES, PLAIN, TENSORS, VERSION, VERSION_OF_GATES, PackedTensors
 from .packings import FOLDED, TWO_LEVELS, packing_of
 from .unpack import sums_of, weights_of
 
@@ -49,6 +49,8 @@ class PackedWeights(PackedTensors):
             and FP16).
         gate_up: None; or 'halves' or 'interleaved', how gates and ups lay among the rows: they are packed 8 by 8 then
             (weights/gate_rows.py), and products want a gated activation with this layout.
+        near_scales: beside 'bf16' activations, whether the scales of each row are within 2^24 of each other, or all 0:
+            some kernels then add up all of K in one set of sums. Weights packed by older releases say no.
         order: how codes lie, and so what kernels do to them: one of those of `packings.Packing.every_order`.
     """
 
@@ -152,7 +154,9 @@ class PackedWeights(PackedTensors):
             raise ValueError(f"metadata names {len(names)} tensors ({', '.join(names)}), but {len(tensors)} came")
         fields = {**dict.fromkeys(TENSORS), **dict(zip(names, tensors, strict=True))}
         fields.update(
-            {name: metadata[name] for name in PLAIN}, gate_up=metadata[GATES] if version == VERSION_OF_GATES else None
+            {name: metadata[name] for name in PLAIN},
+            gate_up=metadata[GATES] if version == VERSION_OF_GATES else None,
+            near_scales=metadata.get(NEAR_SCALES, False),
         )
         return PackedWeights(**{**fields, "shape": tuple(metadata["shape"])})
 

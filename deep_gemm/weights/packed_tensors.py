@@ -16,6 +16,7 @@ from .packings import ELEMENT_NUMBERS, FOLDED, K_BLOCK, ROWS, SMALLEST_GROUP, TW
 from .rows import row_bytes
 
 VERSION = 3
+NEAR_SCALES = "near_scales"
 VERSION_OF_GATES, GATES = 4, "gate_up"  # rows lie in another order, which older releases do not know
 TENSORS = ("codes", "scales", "zeros", "sums", "second_scales", "input_permutation")
 PLAIN = ("shape", "element", "group_size", "activations", "order")
@@ -37,6 +38,7 @@ class PackedTensors:
     sums: torch.Tensor | None = None
     second_scales: torch.Tensor | None = None
     gate_up: str | None = None
+    near_scales: bool = False
     # What operators of torch are told beside the tensors that are multiplied: made here, where Dynamo traces nothing.
     _form: str = field(init=False)
 
@@ -152,6 +154,7 @@ class PackedTensors:
             "b_k": k,
             "b_group_k": self.scale_group or 0,
             "b_zeros_k": self.zero_group or 0,
+            "b_near_scales": int(self.near_scales),
         }
 
     @property
@@ -160,6 +163,8 @@ class PackedTensors:
 
     def _metadata(self, tensors: list[str]) -> dict[str, Any]:
         plain = {name: getattr(self, name) for name in PLAIN}
+        if self.near_scales:
+            plain[NEAR_SCALES] = True  # older releases do without
         if self.gate_up is not None:
             return {
                 "version": VERSION_OF_GATES,

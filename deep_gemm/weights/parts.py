@@ -154,6 +154,11 @@ def _require_same_kind(w: PackedTensors, one: PackedTensors) -> None:
     for name in ("element", "activations", "group_size", "two_levels", "gate_up"):
         if getattr(one, name) != getattr(w, name):
             raise ValueError(f"{name} must be {getattr(w, name)!r}, got {getattr(one, name)!r}")
+    if w.near_scales and not one.near_scales:
+        raise ValueError(
+            "the scales of each row must be within 2^24 of each other, as those of the weights that these replace are "
+            "(near_scales): pack the whole stack again"
+        )
     if one.in_rows != w.in_rows:
         lie = {True: "in rows, as Blackwell (SM100) multiplies them", False: "in blocks, as other GPUs convert them"}
         raise ValueError(f"the new weights lie {lie[one.in_rows]}, those that they replace {lie[w.in_rows]}")

@@ -16,6 +16,8 @@ from .matrix import Matrix
 from .packings import Packing
 
 _SMALLEST_EXPONENT_BITS = 0x00400000  # 2^-127, a subnormal number
+# Of units: what sums of products may lose of FP32's range, and what approximate reciprocals need of it.
+_FARTHEST, _SMALLEST_UNIT = 2.0**24, 2.0**-100
 _FLOAT_SCALES = (torch.float32, torch.bfloat16, torch.float16, torch.float8_e4m3fn)
 
 
@@ -100,6 +102,18 @@ def without_scale(matrix: Matrix, groups: Groups) -> Matrix:
         return matrix.read(first, last).masked_fill(groups.along_k(zero[first:last]), 0)
 
     return replace(matrix, read=read, read_pairs=None)
+
+
+def are_near(matrices: Sequence[Matrix], groups: Groups) -> bool:
+    """Whether sums may count in units of one scale of a row after the other's (`PackedWeights.near_scales`)."""
+    return groups.kept is not None and all(_are_near(matrix.scales, groups) for matrix in matrices)
+
+
+def _are_near(scales: torch.Tensor, groups: Groups) -> bool:
+    sizes = exact_scales(groups.checked("scales", scales)).abs()
+    smallest, largest = sizes.amin(1), sizes.amax(1)
+    near = (smallest >= _SMALLEST_UNIT) & (largest <= 1 / _SMALLEST_UNIT) & (largest <= smallest * _FARTHEST)
+    return bool((near | (largest == 0)).all())
 
 
 def exact_scales(scales: torch.Tensor) -> torch.Tensor:

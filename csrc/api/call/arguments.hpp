@@ -26,6 +26,7 @@ struct PackedArgument {
     const OptionalTensor* second_scales = nullptr;
     int64_t zeros_k = 0;  // of K that shares a word of `zeros`; 0: all of it
     OptionalTensor zeros = {};
+    bool near_scales = false;
     int64_t tokens_k = 0;  // of K that shares a scale of a's, as a recipe says; 0: none does
 };
 

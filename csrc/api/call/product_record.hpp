@@ -18,7 +18,7 @@ struct ProductRecord {
     OptionalTensor a, a_scales, a_zeros;
     Number a_scale, a_zero, a_element, a_group_k;
     OptionalTensor b, b_scales, b_zeros, b_second_scales, b_sums;
-    Number b_scale, b_element, b_rows, b_k, b_group_k, b_zeros_k;
+    Number b_scale, b_element, b_rows, b_k, b_group_k, b_zeros_k, b_near_scales;
     // Written.
     OptionalTensor d, d_scales, d_count;
     // Grouping. None of these: dense.
@@ -57,6 +57,7 @@ inline constexpr auto kFieldsOf<ProductRecord> = std::tuple{
     Field{"b_k", &ProductRecord::b_k},
     Field{"b_group_k", &ProductRecord::b_group_k},
     Field{"b_zeros_k", &ProductRecord::b_zeros_k},
+    Field{"b_near_scales", &ProductRecord::b_near_scales},
     Field{"d", &ProductRecord::d},
     Field{"d_scales", &ProductRecord::d_scales},
     Field{"d_count", &ProductRecord::d_count},

@@ -206,6 +206,7 @@ void check_packed_operands(GemmCall& call, const OperandArgument& a, const Opera
         require(lists<Scaling>(pair_of(p).scalings_b, p.b.scaling), "w has a scale for each ", packed.group_k,
                 " of K, which no kernel multiplies");
         call.scales_b = check_packed_scales(*b.scales, "w's scales", call, packed, p.b.scaling);
+        p.b.near_scales = packed.near_scales ? 1 : 0;
         if (words) call.second_scales_b = check_second_scales(*packed.second_scales, call, packed);
         check_packed_zeros(call, packed);
     }

@@ -31,6 +31,7 @@ struct Operands {
                               .second_scales = &record.b_second_scales,
                               .zeros_k = record.b_zeros_k.value_or(0),
                               .zeros = record.b_zeros,
+                              .near_scales = record.b_near_scales.value_or(0) != 0,
                               .tokens_k = record.a_group_k.value_or(0)};
     ChannelArgument channels_of_a = {.scale = record.a_scale.value_or(kNoNumber),
                                      .zero = record.a_zero.value_or(kNoZero),

@@ -19,7 +19,7 @@ constexpr Element multiplied_as(const Problem& p) {
 /// A config without stages.
 inline GemmConfig configure(const Problem& given, const Tiling& tiling, const WarpGrid& undivided) {
     const Problem p = converted(given, tiling.preconvert);
-    const WarpGrid grid = divided(p, undivided);
+    const DividedGrid grid = divided(p, undivided);
     Operand a = p.a;
     if (multiplies_s4(p)) a.element = Element::s4i;
     GemmConfig c{task_of(p),
@@ -32,6 +32,7 @@ inline GemmConfig configure(const Problem& given, const Tiling& tiling, const Wa
                  p.arch,
                  {.row_warps = grid.row_warps, .k_warps = grid.k_warps, .multiplied_as = multiplied_as(p)}};
     c.a = a;
+    c.b.near_scales = grid.rescales ? 1 : 0;
     c.group_capacity = table_capacity(p, c);
     return c;
 }

@@ -79,14 +79,39 @@ constexpr int32_t most_sums(const Problem& p, int32_t k_warps) {
 /// Whether sums of K blocks are scaled in registers.
 constexpr bool promotes(const Problem& p) { return scales_blocks(p) && !p.a.scaling.in_instruction(); }
 
-/// How warps divide a tile of this problem: of sums of K blocks that are scaled there are two sets.
-constexpr WarpGrid divided(const Problem& p, WarpGrid grid) {
-    // What is converted is most of the work, and each row's by one warp.
-    if (p.b.packed() && grid.rows >= 32 && grid.k_warps > 1) grid.row_warps *= 2;
-    const int32_t sets = promotes(p) ? 2 : 1;
+/// Whether a warp has room for so many sets of its sums.
+constexpr bool has_room(const Problem& p, const WarpGrid& grid, int32_t sets) {
+    const int32_t warps = grid.row_warps * grid.col_warps;
+    return warps * grid.k_warps <= kMaxWarps && sets * grid.rows * grid.cols / warps <= most_sums(p, grid.k_warps);
+}
+
+/// Twice as many warps along the columns, if these have no room.
+constexpr WarpGrid with_room(const Problem& p, WarpGrid grid, int32_t sets) {
     if (sets * grid.rows * grid.cols / (grid.row_warps * grid.col_warps) > most_sums(p, grid.k_warps))
         grid.col_warps *= 2;
     return grid;
+}
+
+/// Whether one set of sums may serve groups of K (mma/sm80/group_sums.cuh). It has other last bits than two, so only
+/// where none are promised: experts' rows have theirs whatever the tile.
+constexpr bool may_rescale(const Problem& p) {
+    return p.b.near_scales != 0 && p.b.packed() && bits(p.a.element) == 16 && p.b.scaling.per_row() &&
+           p.b.scaling.k == kPackedK && p.grouping == Grouping::dense && !p.batch_invariant;
+}
+
+struct DividedGrid : WarpGrid {
+    bool rescales = false;
+};
+
+/// How warps divide a tile of this problem: of sums of K blocks that are scaled there are two sets, or one where no
+/// warp has room for two.
+constexpr DividedGrid divided(const Problem& p, WarpGrid grid) {
+    // What is converted is most of the work, and each row's by one warp.
+    if (p.b.packed() && grid.rows >= 32 && grid.k_warps > 1) grid.row_warps *= 2;
+    if (!promotes(p)) return {with_room(p, grid, 1)};
+    const WarpGrid of_two = with_room(p, grid, 2), of_one = with_room(p, grid, 1);
+    const bool rescales = may_rescale(p) && grid.k_warps == 1 && !has_room(p, of_two, 2) && has_room(p, of_one, 1);
+    return {rescales ? of_one : of_two, rescales};
 }
 
 /// Whether a run of columns of D that share a scale is of so many rows of weights.

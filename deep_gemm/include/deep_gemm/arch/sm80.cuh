@@ -54,8 +54,16 @@ constexpr int32_t math_threads(const GemmConfig& c) { return warps(c) * 32; }
 constexpr int32_t warp_rows(const GemmConfig& c) { return c.tile.rows / c.sm80.row_warps; }
 constexpr int32_t warp_cols(const GemmConfig& c) { return c.held_cols(); }
 
-/// A warp's sums, of K blocks that are scaled those of a block too.
-constexpr int32_t warp_sums(const GemmConfig& c) { return (promotes(c) ? 2 : 1) * warp_rows(c) * warp_cols(c); }
+/// Whether one set of sums serves groups of K with scales of their own: rows' scales that are near each other, and sums
+/// of 16 bits, which are true FP32.
+constexpr bool rescales(const GemmConfig& c) { return promotes(c) && c.b.near_scales != 0; }
+/// Whether each stage says what tile it is of, since sums leave no registers to keep that over all of K; else a tile's
+/// first.
+constexpr bool tile_in_each_stage(const GemmConfig& c) { return rescales(c); }
+/// A warp's sums, of K blocks that are promoted those of a block too.
+constexpr int32_t warp_sums(const GemmConfig& c) {
+    return (promotes(c) && !rescales(c) ? 2 : 1) * warp_rows(c) * warp_cols(c);
+}
 
 /// Whether a warp of its own copies: where the others multiply little, or convert weights, else one would be too slow.
 /// (Where sums are many, there would be no registers for it: those of a quarter of an SM are two warps'.)

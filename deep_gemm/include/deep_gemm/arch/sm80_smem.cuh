@@ -32,7 +32,8 @@ struct Smem : StageSmem<c, plan_smem(c), smem_alignment(c)> {
     DG_DEVICE uint32_t exchange() const { return base + kPlan.exchange; }
     DG_DEVICE uint32_t parts() const { return base + kPlan.parts; }
 
-    /// The tile whose first K block a stage holds. Fewer than no K blocks: there are no more tiles.
+    /// The tile whose first K block a stage holds (or any, see tile_in_each_stage). Fewer than no K blocks: there are
+    /// no more tiles.
     DG_DEVICE void write_tile(int stage, const Tile& tile) const {
         const uint32_t slot = base + kPlan.tiles + stage * kTileBytes;
         ptx::store_shared_int_x4(slot, tile.row, tile.col, tile.group, tile.m_end);

@@ -21,7 +21,8 @@ DG_DEVICE void run_math(const Smem<c>& smem, const GemmParams& params) {
     Tile tile;
     while (main_loop.next(tile)) {
         main_loop.run(total, tile);
-        if (add_up<c>(total, smem, main_loop.place())) store_tile<c>(total, tile, main_loop.place(), smem, params);
+        if (add_up<c>(total, smem, main_loop.place()))
+            store_tile<c>(total, tile, main_loop.place_behind(), smem, params);
     }
 }
 

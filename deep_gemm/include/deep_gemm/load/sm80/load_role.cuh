@@ -37,6 +37,7 @@ public:
         }
         if (left_ == 0) begin_tile(ring.stage, leads);
         if (left_ > 0) begin_block();
+        if (tile_in_each_stage(c) && leads) smem_.write_tile(ring.stage, tile_);
         if (is_turn) copies_.fill(ring.stage, left_ > 0, tile_, block_, leads);
         left_ = max(left_ - 1, 0);
     }

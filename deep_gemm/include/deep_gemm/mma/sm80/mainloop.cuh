@@ -2,7 +2,7 @@
 #pragma once
 
 #include <deep_gemm/load/sm80/load_role.cuh>
-#include <deep_gemm/mma/sm80/promote.cuh>
+#include <deep_gemm/mma/sm80/group_sums.cuh>
 #include <deep_gemm/ptx/barrier.cuh>
 
 namespace deep_gemm::sm80 {
@@ -48,7 +48,7 @@ public:
     }
 
     /// Its sums, of the warp's part.
-    DG_DEVICE void run(WarpSums<c>& total, const Tile& tile) {
+    DG_DEVICE void run(WarpSums<c>& total, Tile& tile) {
         clear<c>(total);
         if (tile.k_blocks == 0) {
             release(ring_.stage);
@@ -57,7 +57,7 @@ public:
             return;
         }
         StepWords<c> words[2];
-        BlockSums<c> partial;
+        GroupSums sums;
         reader_.begin_tile(tile, params_);
         reader_.enter();
         reader_.load(words[0], 0);
@@ -65,28 +65,28 @@ public:
         if constexpr (group_stages(c) == 2) {
 #pragma unroll 1
             for (; left > 1; left -= 2) {
-                multiply_block<true, false>(total, partial, words, true);
-                multiply_block<false, true>(total, partial, words, left > 2);
+                multiply_block<true, false>(total, sums, words, true);
+                multiply_block<false, true>(total, sums, words, left > 2);
             }
         }
 #pragma unroll 1
-        for (; left > 0; --left) multiply_block<true, true>(total, partial, words, left > 1);
+        for (; left > 0; --left) multiply_block<true, true>(total, sums, words, left > 1);
+        if constexpr (tile_in_each_stage(c)) {
+            const int32_t last = ring_.back(1).stage;
+            tile = smem_.read_tile(last);
+            release(last);
+        }
     }
 
     DG_DEVICE const WarpPlace<c>& place() const { return place_; }
+    /// The same behind a tile, found anew where sums leave no registers to keep it.
+    DG_DEVICE WarpPlace<c> place_behind() const { return tile_in_each_stage(c) ? WarpPlace<c>() : place_; }
 
 private:
-    static constexpr int32_t kSteps = steps(c), kGroupSteps = kSteps / scale_groups(c);
+    using GroupSums = typename SelectSums<c>::Type;
+    static constexpr int32_t kSteps = steps(c);
     static_assert(group_stages(c) <= 2);
     static_assert(kSteps % 2 == 0, "a block ends with the words that the next one does not begin with");
-    /// Scales of a group are loaded a step before its last, if it has two and few scales.
-    static constexpr bool kScalesAhead = kGroupSteps > 1 && !(c.row_scales().per_row() && c.col_scales().per_row());
-    /// The step by which all of a block is read.
-    static constexpr int32_t kLastRead = !promotes(c) || kScalesAhead ? kSteps - 2 : kSteps - 1;
-
-    static constexpr bool loads_scales(int32_t step) {
-        return promotes(c) && (step + (kScalesAhead ? 2 : 1)) % kGroupSteps == 0;
-    }
 
     DG_DEVICE void advance() {
         ring_.advance();
@@ -103,32 +103,27 @@ private:
     /// A K block, of which the first step's words are there. Each step is multiplied while the next one's words come:
     /// at last those of the next block, if there is one. A group of scales begins with it, or ends.
     template <bool kBegins, bool kEnds>
-    DG_DEVICE void multiply_block(WarpSums<c>& total, BlockSums<c>& partial, StepWords<c> (&words)[2], bool more) {
+    DG_DEVICE void multiply_block(WarpSums<c>& total, GroupSums& sums, StepWords<c> (&words)[2], bool more) {
         const int32_t stage = ring_.stage;
         advance();
         reader_.begin_block(stage);
-        StageScales<c> scales;
 #pragma unroll
         for (int32_t i = 0; i < kSteps; ++i) {
-            if constexpr (promotes(c) && kEnds)
-                if (loads_scales(i)) scales.load(smem_, place_, stage, i / kGroupSteps);
+            sums.template load_scales<kBegins, kEnds>(smem_, place_, stage, i);
             if (i + 1 < kSteps) reader_.load(words[(i + 1) % 2], i + 1);
-            if (i == kLastRead) release(stage);
+            if (i == GroupSums::kLastRead) release(stage);
             if (i + 1 == kSteps && more) {
                 wait();
                 reader_.enter();
                 reader_.load(words[0], 0);
             }
             reader_.convert(words[i % 2], i);
-            if constexpr (promotes(c)) {
-                if (kBegins && i % kGroupSteps == 0) clear<c>(partial);
-                words[i % 2].multiply(partial, i);
-                if (kEnds && (i + 1) % kGroupSteps == 0) promote<c>(total, partial, scales);
-            } else {
-                words[i % 2].multiply(total, i);
-            }
+            sums.template multiply<kBegins, kEnds>(total, words[i % 2], i);
             if (i == copy_step(c)) copies_.next(ring_);
         }
+        sums.load_ratios(smem_, place_, stage, ring_.stage, more);
+        if (GroupSums::kLastRead == kSteps && (more || !tile_in_each_stage(c))) release(stage);
+        sums.rescale(total);
     }
 
     const Smem<c>& smem_;
