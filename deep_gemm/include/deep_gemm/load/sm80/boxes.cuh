@@ -1,5 +1,6 @@
 // Copies of a stage by the copy engine, where an architecture with SM80's roles has one (Schedule::copy_engine): one
-// lane of a warp asks for boxes, which the engine lays as threads would, in lines of 128 bytes whose chunks are swapped.
+// lane of a warp asks for boxes, which the engine lays as threads would, in lines of 128 bytes whose chunks are
+// swapped.
 //
 // Scales of blocks of rows, and those of gates and ups, which lie in another order than the tile's, are copied by the
 // warp's lanes.
@@ -12,12 +13,12 @@
 namespace deep_gemm::sm80 {
 
 /// A side's scales, where threads copy them.
-template <GemmConfig c, bool kRows, bool = scales_in_boxes(c, kRows)>
+template <const GemmConfig& c, bool kRows, bool = scales_in_boxes(c, kRows)>
 class CopiedScales : public ScaleCopies<c, kRows ? c.row_scales() : c.col_scales(), kRows ? c.tile.rows : c.tile.cols,
                                         c.gate.joins() && c.swap_ab == kRows> {};
 
 /// Nothing, where they come in a box.
-template <GemmConfig c, bool kRows>
+template <const GemmConfig& c, bool kRows>
 class CopiedScales<c, kRows, true> {
 public:
     DG_DEVICE void place(const GemmParams&, const TensorMap&, int32_t, int32_t, int32_t) const {}
@@ -25,7 +26,7 @@ public:
     DG_DEVICE void advance(int32_t) const {}
 };
 
-template <GemmConfig c, bool kRows>
+template <const GemmConfig& c, bool kRows>
 struct BoxedSide {
     static constexpr Operand kOperand = kRows ? c.rows_operand() : c.cols_operand();
     static constexpr int32_t kExtent = kRows ? c.tile.rows : c.tile.cols;
@@ -47,7 +48,7 @@ struct BoxedSide {
     }
 };
 
-template <GemmConfig c>
+template <const GemmConfig& c>
 class BoxCopies {
     using Rows = BoxedSide<c, true>;
     using Cols = BoxedSide<c, false>;
@@ -78,10 +79,10 @@ public:
             Cols::load(smem_.cols(stage), params_.cols, full, k, tile.col, col_group<c>(tile) + matrix);
             if constexpr (scales_in_boxes(c, true))
                 ptx::load_box_of_cta(smem_.row_scales(stage), &params_.row_scales, full, tile.row,
-                              row_scale_place(tile, block), row_group<c>(tile));
+                                     row_scale_place(tile, block), row_group<c>(tile));
             if constexpr (scales_in_boxes(c, false))
                 ptx::load_box_of_cta(smem_.col_scales(stage), &params_.col_scales, full, tile.col,
-                              col_scale_place(tile, block), col_group<c>(tile));
+                                     col_scale_place(tile, block), col_group<c>(tile));
         }
         if constexpr (copies_scales(c)) {
             const int32_t rows_end = c.swap_ab ? extent_n<c>(params_) : extent_m<c>(params_),
@@ -98,10 +99,10 @@ public:
 
 private:
     DG_DEVICE int32_t row_scale_place(const Tile& tile, int32_t block) const {
-        return scale_place<c, c.row_scales()>(tile, block, smem_.groups(), params_);
+        return scale_place<c, ConfigParts<c>::kRowScales>(tile, block, smem_.groups(), params_);
     }
     DG_DEVICE int32_t col_scale_place(const Tile& tile, int32_t block) const {
-        return scale_place<c, c.col_scales()>(tile, block, smem_.groups(), params_);
+        return scale_place<c, ConfigParts<c>::kColScales>(tile, block, smem_.groups(), params_);
     }
 
     const Smem<c>& smem_;
