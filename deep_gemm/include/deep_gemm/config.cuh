@@ -38,8 +38,9 @@ constexpr GemmConfig behind_gate(GemmConfig c) {
     c.tile.cols = c.gate.columns(c.tile.cols), c.shape.n = c.gate.columns(c.shape.n), c.gate = {};
     return c;
 }
+
 /// What templates take of a config: by reference they take complete objects only (CUDA 12.4).
-template <const GemmConfig& c>
+template <Constant<GemmConfig> c>
 struct ConfigParts {
     static constexpr Operand kRows = c.rows_operand(), kCols = c.cols_operand();
     static constexpr Scaling kRowScales = c.row_scales(), kColScales = c.col_scales();

@@ -56,7 +56,7 @@ constexpr Scaling zero_words(const GemmConfig& c) {
     const Operand& rows = c.rows_operand();
     return rows.has_zeros() ? Scaling{Element::s32, 1, rows.zeros_k} : kUnscaled;
 }
-template <const GemmConfig& c>
+template <Constant<GemmConfig> c>
 struct ZeroWords {
     static constexpr Scaling kScaling = zero_words(c);
 };

@@ -18,11 +18,11 @@
 
 namespace deep_gemm {
 
-template <const MoeLayerConfig& c>
+template <Constant<MoeLayerConfig> c>
 using DownTiles = TileScheduler<MoeLayerParts<c>::kDown, DealAfterUp<MoeLayerParts<c>::kDown>>;
 
 /// Tiles of gate and up, by a math warpgroup.
-template <const MoeLayerConfig& c, const GemmConfig& kUp>
+template <Constant<MoeLayerConfig> c, Constant<GemmConfig> kUp>
 DG_DEVICE void write_rows(const Smem<kUp>& smem, const MoeLayerParams& params, int32_t warpgroup) {
     static_assert(kUp.store.kind == StoreKind::direct, "what a warp counts it has written itself");
     TileScheduler<kUp> tiles(params.up, smem.groups());
@@ -45,7 +45,7 @@ DG_DEVICE void write_rows(const Smem<kUp>& smem, const MoeLayerParams& params, i
 }
 
 /// The load warp's tiles of down.
-template <const MoeLayerConfig& c, const GemmConfig& kDown>
+template <Constant<MoeLayerConfig> c, Constant<GemmConfig> kDown>
 DG_DEVICE void load_ready_rows(const Smem<kDown>& smem, const MoeLayerParams& params) {
     DownTiles<c> tiles(params.down, smem.groups());
     Loader<kDown> loader(smem, params.down);
@@ -60,7 +60,7 @@ DG_DEVICE void load_ready_rows(const Smem<kDown>& smem, const MoeLayerParams& pa
 }
 
 /// Those that initialise_*_barriers make.
-template <const GemmConfig& c>
+template <Constant<GemmConfig> c>
 DG_DEVICE void invalidate_barriers(const Smem<c>& smem) {
     static_assert(!has_store_warp(c) && !marks_padding(c) && k_parts(c) == 1);
     for (int32_t stage = 0; stage < c.stages; ++stage) {
@@ -72,7 +72,7 @@ DG_DEVICE void invalidate_barriers(const Smem<c>& smem) {
 }
 
 /// All threads of the cluster meet: what they did with shared memory before is over.
-template <const GemmConfig& c>
+template <Constant<GemmConfig> c>
 DG_DEVICE void meet() {
     if constexpr (c.cluster.size() > 1) {
         ptx::cluster_arrive_release();
@@ -83,7 +83,7 @@ DG_DEVICE void meet() {
 }
 
 /// Shared memory of one product becomes that of the other. All threads; the table of groups stays what it was.
-template <const GemmConfig& kUp, const GemmConfig& kDown>
+template <Constant<GemmConfig> kUp, Constant<GemmConfig> kDown>
 DG_DEVICE void change_products(const Smem<kUp>& up, const Smem<kDown>& down) {
     constexpr int32_t kThreads = threads(kUp), kEntries = kUp.group_capacity + 1, kEach = ceil_div(kEntries, kThreads);
     const auto thread = static_cast<int32_t>(threadIdx.x);
@@ -107,9 +107,9 @@ DG_DEVICE void change_products(const Smem<kUp>& up, const Smem<kDown>& down) {
     meet<kDown>();
 }
 
-template <const MoeLayerConfig& c>
+template <Constant<MoeLayerConfig> c>
 DG_DEVICE void run_moe_layer_sm90(const MoeLayerParams& params) {
-    constexpr const GemmConfig &kUp = MoeLayerParts<c>::kUp, &kDown = MoeLayerParts<c>::kDown;
+    constexpr Constant<GemmConfig> kUp = MoeLayerParts<c>::kUp, kDown = MoeLayerParts<c>::kDown;
     static_assert(fit_together(c.up, c.down) && may_be_in_layer(c.up) && may_be_in_layer(c.down));
     static_assert(c.up.gate.any() && c.up.output_scaling.any() && !has_step_params(c.down));
     extern __shared__ uint8_t dynamic_smem[];

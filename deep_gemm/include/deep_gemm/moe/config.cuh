@@ -12,7 +12,7 @@ struct MoeLayerConfig {
 };
 
 /// As objects of their own (config.cuh).
-template <const MoeLayerConfig& c>
+template <Constant<MoeLayerConfig> c>
 struct MoeLayerParts {
     static constexpr GemmConfig kUp = c.up, kDown = c.down;
 };

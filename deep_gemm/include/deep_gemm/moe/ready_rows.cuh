@@ -12,7 +12,7 @@
 
 namespace deep_gemm {
 
-template <const MoeLayerConfig& c>
+template <Constant<MoeLayerConfig> c>
 class ReadyRows {
 public:
     DG_DEVICE explicit ReadyRows(const MoeLayerParams& params)
@@ -37,7 +37,7 @@ public:
 
 private:
     /// Tiles side by side along N, those included that only fill up a cluster.
-    template <const GemmConfig& product>
+    template <Constant<GemmConfig> product>
     static DG_DEVICE uint32_t blocks_of_n(const GemmParams& params) {
         return (extent_n<product>(params) + product.super_tile_n() - 1) / product.super_tile_n() * product.cluster_n();
     }

@@ -13,7 +13,7 @@
 namespace deep_gemm::sm100 {
 
 /// A box at (x, y). In a pair, `barrier` may be the leader's.
-template <const GemmConfig& c>
+template <Constant<GemmConfig> c>
 DG_DEVICE void load_box(uint32_t destination, const TensorMap& map, uint32_t barrier, int32_t x, int32_t y,
                         int32_t group, ptx::CacheHint hint) {
     if constexpr (mma_ctas(c) == 1)
@@ -23,7 +23,7 @@ DG_DEVICE void load_box(uint32_t destination, const TensorMap& map, uint32_t bar
 }
 
 /// `kExtent` rows of an operand, of one K block.
-template <const GemmConfig& c, const Operand& kOperand, int32_t kExtent>
+template <Constant<GemmConfig> c, Constant<Operand> kOperand, int32_t kExtent>
 DG_DEVICE void load_operand(uint32_t destination, const TensorMap& map, uint32_t barrier, int32_t k, int32_t start,
                             int32_t group, ptx::CacheHint hint) {
     if constexpr (kOperand.mn_major()) {
@@ -37,7 +37,7 @@ DG_DEVICE void load_operand(uint32_t destination, const TensorMap& map, uint32_t
 }
 
 /// `kExtent` rows of B where tiles have gates and ups (gated_map, csrc/api/run/params.cpp).
-template <const GemmConfig& c, int32_t kExtent>
+template <Constant<GemmConfig> c, int32_t kExtent>
 DG_DEVICE void load_gated_operand(uint32_t destination, const TensorMap& map, uint32_t barrier, int32_t k,
                                   int32_t start, int32_t group, ptx::CacheHint hint) {
     constexpr int32_t kPairs = 2 * kGateCols;
@@ -49,7 +49,7 @@ DG_DEVICE void load_gated_operand(uint32_t destination, const TensorMap& map, ui
 }
 
 /// Words of scales of `kExtent` rows, kWords from `word` on. `in_blocks`: sm100::Schedule. `of_b`: of B's rows.
-template <const GemmConfig& c, int32_t kExtent, bool kInBlocks, int32_t kWords, bool kOfB>
+template <Constant<GemmConfig> c, int32_t kExtent, bool kInBlocks, int32_t kWords, bool kOfB>
 DG_DEVICE void load_words(uint32_t destination, const TensorMap& map, uint32_t barrier, int32_t start, int32_t word,
                           int32_t group, int32_t group_rows) {
     constexpr auto kHint = ptx::CacheHint::normal;
@@ -77,7 +77,7 @@ struct TileSource {
     int32_t k_origin;
 };
 
-template <const GemmConfig& c>
+template <Constant<GemmConfig> c>
 DG_DEVICE TileSource tile_source(const GemmParams& params, const Tile& tile) {
     if constexpr (c.group_maps) {
         const GroupMaps* groups = static_cast<const ParamsFor<c>&>(params).groups;
@@ -89,7 +89,7 @@ DG_DEVICE TileSource tile_source(const GemmParams& params, const Tile& tile) {
 }
 
 /// The load warp: all its lanes walk tiles and K blocks together, and one of them copies.
-template <const GemmConfig& c>
+template <Constant<GemmConfig> c>
 class LoadRole {
 public:
     DG_DEVICE LoadRole(const Smem<c>& smem, const GemmParams& params) : smem_(smem), params_(params) {}

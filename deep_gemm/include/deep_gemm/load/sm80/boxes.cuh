@@ -13,12 +13,12 @@
 namespace deep_gemm::sm80 {
 
 /// A side's scales, where threads copy them.
-template <const GemmConfig& c, bool kRows, bool = scales_in_boxes(c, kRows)>
+template <Constant<GemmConfig> c, bool kRows, bool = scales_in_boxes(c, kRows)>
 class CopiedScales : public ScaleCopies<c, kRows ? c.row_scales() : c.col_scales(), kRows ? c.tile.rows : c.tile.cols,
                                         c.gate.joins() && c.swap_ab == kRows> {};
 
 /// Nothing, where they come in a box.
-template <const GemmConfig& c, bool kRows>
+template <Constant<GemmConfig> c, bool kRows>
 class CopiedScales<c, kRows, true> {
 public:
     DG_DEVICE void place(const GemmParams&, const TensorMap&, int32_t, int32_t, int32_t) const {}
@@ -26,7 +26,7 @@ public:
     DG_DEVICE void advance(int32_t) const {}
 };
 
-template <const GemmConfig& c, bool kRows>
+template <Constant<GemmConfig> c, bool kRows>
 struct BoxedSide {
     static constexpr Operand kOperand = kRows ? c.rows_operand() : c.cols_operand();
     static constexpr int32_t kExtent = kRows ? c.tile.rows : c.tile.cols;
@@ -48,7 +48,7 @@ struct BoxedSide {
     }
 };
 
-template <const GemmConfig& c>
+template <Constant<GemmConfig> c>
 class BoxCopies {
     using Rows = BoxedSide<c, true>;
     using Cols = BoxedSide<c, false>;

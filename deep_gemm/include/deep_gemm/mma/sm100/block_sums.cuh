@@ -12,7 +12,7 @@
 namespace deep_gemm::sm100 {
 
 /// The multiplying warp. Behind the end of K operands are zeros and scales finite, so that every step is issued.
-template <const GemmConfig& c>
+template <Constant<GemmConfig> c>
 class BlockSums {
 public:
     DG_DEVICE BlockSums(const Smem<c>& smem, const GemmParams& params, uint32_t tensor_memory)

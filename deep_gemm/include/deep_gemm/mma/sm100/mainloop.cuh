@@ -11,7 +11,7 @@
 
 namespace deep_gemm::sm100 {
 
-template <const GemmConfig& c>
+template <Constant<GemmConfig> c>
 class MainLoop {
 public:
     DG_DEVICE MainLoop(const Smem<c>& smem, const GemmParams& params, uint32_t tensor_memory)

@@ -8,7 +8,7 @@
 namespace deep_gemm::sm80 {
 
 /// What the instruction takes of all rows and columns of a warp, for one step of K.
-template <const GemmConfig& c>
+template <Constant<GemmConfig> c>
     requires(scales_in_instruction(c))
 struct StepWords<c> {
     using RowScales = sm120::ScaleWords<c, true>;
@@ -31,7 +31,7 @@ struct StepWords<c> {
     }
 };
 
-template <const GemmConfig& c>
+template <Constant<GemmConfig> c>
     requires(scales_in_instruction(c))
 class StageReader<c> {
 public:

@@ -9,7 +9,7 @@
 namespace deep_gemm::sm80 {
 
 /// Of an operand of a stage. `first` is the warp's first row or column in the tile; K is counted in steps of its own.
-template <const GemmConfig& c, const Operand& o, int32_t kExtent, bool kRows>
+template <Constant<GemmConfig> c, Constant<Operand> o, int32_t kExtent, bool kRows>
 class OperandMatrices {
 public:
     /// Of the ring's first stage, which is looked at first.
@@ -78,7 +78,7 @@ DG_DEVICE void move_to_middle(Words& words) {
 }
 
 /// A warp's rows of a stage, as they lie.
-template <const GemmConfig& c>
+template <Constant<GemmConfig> c>
 class Rows {
 public:
     using Words = uint32_t[row_pieces(c)][4];
@@ -99,7 +99,7 @@ private:
 };
 
 /// Its columns.
-template <const GemmConfig& c>
+template <Constant<GemmConfig> c>
 class Cols {
     static constexpr int32_t kGroups = col_groups(c);
 

@@ -7,7 +7,7 @@
 namespace deep_gemm::sm80 {
 
 /// A thread's scales of a stage: of its rows, and of its columns. An operand without scales of a group has ones.
-template <const GemmConfig& c>
+template <Constant<GemmConfig> c>
 class StageScales {
 public:
     /// Of the `group`th group of the warp's K.
@@ -53,7 +53,7 @@ private:
                                      : c.col_scales().per_block() ? kOfBlocks
                                                                   : 1;
 
-    template <const Scaling& scaling, int32_t kExtent>
+    template <Constant<Scaling> scaling, int32_t kExtent>
     static DG_DEVICE uint32_t at(uint32_t scales, const WarpPlace<c>& place, int32_t first, int32_t group) {
         constexpr int32_t kEntries = scale_entries(c, scaling), kOfWarp = kEntries / c.sm80.k_warps;
         const int32_t entry = kEntries == 1 ? 0 : place.k * kOfWarp + group * kOfWarp / scale_groups(c);
@@ -68,7 +68,7 @@ private:
 };
 
 /// In this order: what conversion took out of both operands, rows' scale times columns'.
-template <const GemmConfig& c>
+template <Constant<GemmConfig> c>
 DG_DEVICE float undone(float sum) {
     if constexpr (widens_both(c))
         return sum * Convert<Element::e4m3, Element::fp16>::kUndone;
@@ -84,7 +84,7 @@ DG_DEVICE float when_summed(float scale, const Sum& sum) {
     return __uint_as_float(ptx::when_loaded(__float_as_uint(scale), reinterpret_cast<const uint32_t&>(sum)));
 }
 
-template <const GemmConfig& c>
+template <Constant<GemmConfig> c>
 DG_DEVICE void promote(WarpSums<c>& total, const BlockSums<c>& partial, const StageScales<c>& scales) {
     constexpr bool kPerRow = c.row_scales().per_row() && c.col_scales().per_row();
 #pragma unroll
