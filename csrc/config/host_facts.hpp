@@ -11,6 +11,8 @@ struct HostFacts {
     bool multiplies_exponents;  // its tensor cores do; scales that are laid out ahead are words of exponents
     bool fp32_scales_of_32;     // FP32 scales, as they are, may be for 32 of K
     bool multiplies_rows;       // of FP4 weights that lie in rows
+    bool divides_mn_blocks;     // tiles may have less than all of the 64 rows that lie side by side along M or N
+    bool scales_eights;         // weights' scales for groups of K may be of gates and ups that lie 8 by 8
     // Warps of the pre-norm product, where registers suffice and much of K passes each (docs/logits.md). Other
     // architectures than Hopper were not measured.
     bool doubles_prenorm_warps;
@@ -21,10 +23,27 @@ inline constexpr std::array<HostFacts, kArchCount> kHostFacts = {{
     {.multiplies_exponents = false,
      .fp32_scales_of_32 = true,
      .multiplies_rows = false,
+     .divides_mn_blocks = false,
+     .scales_eights = true,
      .doubles_prenorm_warps = false},
-    {.multiplies_exponents = false, .fp32_scales_of_32 = true, .multiplies_rows = false, .doubles_prenorm_warps = true},
-    {.multiplies_exponents = true, .fp32_scales_of_32 = false, .multiplies_rows = true, .doubles_prenorm_warps = false},
-    {.multiplies_exponents = true, .fp32_scales_of_32 = true, .multiplies_rows = false, .doubles_prenorm_warps = false},
+    {.multiplies_exponents = false,
+     .fp32_scales_of_32 = true,
+     .multiplies_rows = false,
+     .divides_mn_blocks = false,
+     .scales_eights = true,
+     .doubles_prenorm_warps = true},
+    {.multiplies_exponents = true,
+     .fp32_scales_of_32 = false,
+     .multiplies_rows = true,
+     .divides_mn_blocks = true,
+     .scales_eights = false,
+     .doubles_prenorm_warps = false},
+    {.multiplies_exponents = true,
+     .fp32_scales_of_32 = true,
+     .multiplies_rows = false,
+     .divides_mn_blocks = false,
+     .scales_eights = true,
+     .doubles_prenorm_warps = false},
 }};
 
 constexpr const HostFacts& host_facts(Arch arch) { return kHostFacts[static_cast<size_t>(arch)]; }

@@ -35,12 +35,12 @@ GEMMS = {
 }
 # As csrc/api renders them.
 OTHERS = {
-    "scale_layout": ("ScaleLayoutParams", "run_scale_layout<ScaleLayoutConfig{.tile_k = 16}>"),
-    "k_grouped_scale_layout": ("KGroupedScaleLayoutParams", "run_k_grouped_scale_layout<128>"),
-    "transpose": ("TransposeParams", "run_transpose<TransposeConfig{}>"),
-    "pack_weights": ("PackCodesParams", "run_pack_codes<PackCodesConfig{.element = Element::s4m}>"),
-    "scales_pack_weights": ("PackScalesParams", "run_pack_scales<PackScalesConfig{}>"),
-    "k_grouped_transpose": ("TransposeParams", "run_transpose<TransposeConfig{.k_grouped = true}>"),
+    "scale_layout": ("ScaleLayoutParams", "run_scale_layout", "ScaleLayoutConfig kConfig{.tile_k = 16}"),
+    "k_grouped_scale_layout": ("KGroupedScaleLayoutParams", "run_k_grouped_scale_layout", "int32_t kConfig = 128"),
+    "transpose": ("TransposeParams", "run_transpose", "TransposeConfig kConfig{}"),
+    "pack_weights": ("PackCodesParams", "run_pack_codes", "PackCodesConfig kConfig{.element = Element::s4m}"),
+    "scales_pack_weights": ("PackScalesParams", "run_pack_scales", "PackScalesConfig kConfig{}"),
+    "k_grouped_transpose": ("TransposeParams", "run_transpose", "TransposeConfig kConfig{.k_grouped = true}"),
 }
 # But for requests to the L2, after which nobody has read anything (test_first_weights.py, test_likely_tile.py).
 GLOBAL_MEMORY = re.compile(
@@ -70,10 +70,11 @@ def test_gemms_wait_before_they_touch_memory(target, name) -> None:
 
 @pytest.mark.parametrize("name", OTHERS)
 def test_other_kernels_wait_before_they_touch_memory(name) -> None:
-    params, function = OTHERS[name]
+    params, function, config = OTHERS[name]
     text = f"""#include <deep_gemm/kernels/{name.removeprefix("k_grouped_").removeprefix("scales_")}.cuh>
 using namespace deep_gemm;
-extern "C" __global__ void {name}(const __grid_constant__ {params} params) {{ {function}(params); }}
+constexpr {config};
+extern "C" __global__ void {name}(const __grid_constant__ {params} params) {{ {function}<kConfig>(params); }}
 """
     assert waits_first(name, text)
 

@@ -3,6 +3,7 @@
 #include <bit>
 
 #include "../../config/candidate.hpp"
+#include "../../config/host_facts.hpp"
 
 namespace deep_gemm {
 
@@ -33,12 +34,11 @@ void require_gate_is_served(const Problem& p) {
     require(!p.heads.any(), "epilogue must have no gated activation where D is written in heads");
     require(!p.b.mn_major(),
             "b must have K contiguous for a gated activation, as functions whose names end with nt take it");
-    const bool order_of_scales = p.b.scaling.any() && p.b.scaling.k != kAll && p.arch == Arch::sm100;
-    require(
-        p.gate.rows != GateRows::eights || (!p.b.packed() && !order_of_scales),
-        "the gated activation's layout must be 'halves' or 'interleaved' where b is packed, or has scales of groups "
-        "of K on ",
-        name(Arch::sm100), ", got 'eights'");
+    const bool eights = p.gate.rows == GateRows::eights, groups_of_k = p.b.scaling.any() && p.b.scaling.k != kAll;
+    constexpr const char* kWanted = "the gated activation's layout must be 'halves' or 'interleaved' where b ";
+    require(!eights || !p.b.packed(), kWanted, "is packed, got 'eights'");
+    require(!eights || !groups_of_k || host_facts(p.arch).scales_eights, kWanted, "has scales of groups of K on ",
+            name(p.arch), ", got 'eights'");
     require(!p.b.scaling.per_block() || !p.gate.blocks_in_halves() || p.n / 2 % kScaleBlockRows == 0,
             "b must have N/2 a multiple of ", kScaleBlockRows,
             " where gates and ups are halves of B, or lie 8 by 8, with scales of 128 x 128 blocks, got N=", p.n,

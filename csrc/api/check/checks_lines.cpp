@@ -3,6 +3,7 @@
 #include <deep_gemm/arch/sm80.cuh>
 #include <deep_gemm/arch/sm90.cuh>
 
+#include "../../config/host_facts.hpp"
 #include "checks.hpp"
 
 namespace deep_gemm {
@@ -71,7 +72,8 @@ void check_layout(Matrix& matrix, Operand& operand, MnMajor mn_major, const char
 void choose_major_of_experts(Problem& problem) {
     const bool aligned = problem.grouping == Grouping::m_contiguous || problem.grouping == Grouping::m_psum;
     static_assert(sm80::kMnBlock == kMnBlock);
-    if (aligned && problem.arch != Arch::sm100 && problem.m_alignment % kMnBlock != 0) problem.a.major = Major::k;
+    if (aligned && !host_facts(problem.arch).divides_mn_blocks && problem.m_alignment % kMnBlock != 0)
+        problem.a.major = Major::k;
 }
 
 int32_t row_alignment(const Matrix& matrix, const Operand& wanted) {

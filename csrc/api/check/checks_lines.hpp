@@ -22,7 +22,7 @@ inline bool is_transposed(const Matrix& matrix, const Operand& wanted) {
 void check_layout(Matrix& matrix, Operand& operand, MnMajor mn_major, const char* name, const char* mn);
 
 /// Experts whose A is M-major, of an alignment that no tile which reads such rows has as a height: those are multiples
-/// of 64, except on SM100. A K-major copy is read instead.
+/// of 64, except where tiles divide such blocks (HostFacts). A K-major copy is read instead.
 void choose_major_of_experts(Problem& problem);
 
 /// Of an operand as the kernel will read it: where it lies, or a copy of it. By its strides alone, so that equal shapes

@@ -39,4 +39,12 @@ constexpr GemmConfig behind_gate(GemmConfig c) {
     return c;
 }
 
+/// What templates take of a config: by reference they take complete objects only (CUDA 12.4).
+template <Constant<GemmConfig> c>
+struct ConfigParts {
+    static constexpr Operand kRows = c.rows_operand(), kCols = c.cols_operand();
+    static constexpr Scaling kRowScales = c.row_scales(), kColScales = c.col_scales();
+    static constexpr GemmConfig kBehindGate = behind_gate(c);
+};
+
 }  // namespace deep_gemm

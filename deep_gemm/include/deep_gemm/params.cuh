@@ -103,23 +103,23 @@ struct GemmParamsWithSteps : GemmParams {
     StepParams steps;
 };
 
-template <GemmConfig c, bool = c.group_maps, bool = has_step_params(c)>
+template <Constant<GemmConfig> c, bool = c.group_maps, bool = has_step_params(c)>
 struct SelectParams {
     using Type = GemmParams;
 };
-template <GemmConfig c>
+template <Constant<GemmConfig> c>
 struct SelectParams<c, true, false> {
     using Type = GemmParamsWithMaps<c.group_capacity, GemmParams>;
 };
-template <GemmConfig c>
+template <Constant<GemmConfig> c>
 struct SelectParams<c, true, true> {
     using Type = GemmParamsWithMaps<c.group_capacity, GemmParamsWithSteps>;
 };
-template <GemmConfig c>
+template <Constant<GemmConfig> c>
 struct SelectParams<c, false, true> {
     using Type = GemmParamsWithSteps;
 };
-template <GemmConfig c>
+template <Constant<GemmConfig> c>
 using ParamsFor = typename SelectParams<c>::Type;
 
 }  // namespace deep_gemm

@@ -17,6 +17,16 @@ static_assert(sizeof(int64_t) == 8 && sizeof(uint64_t) == 8, "64-bit Linux only"
 constexpr int32_t ceil_div(int32_t a, int32_t b) { return (a + b - 1) / b; }
 constexpr int32_t align_up(int32_t a, int32_t b) { return ceil_div(a, b) * b; }
 constexpr int32_t gcd(int32_t a, int32_t b) { return b == 0 ? a : gcd(b, a % b); }
+
+/// A struct that is a template argument. By value it is an object in memory to CUDA 13.2 and later, which kernels would
+/// read; but device code must not refer to what nvcc takes for a constant of the host.
+#if defined(__CUDACC_RTC__)
+template <typename Type>
+using Constant = const Type&;
+#else
+template <typename Type>
+using Constant = Type;
+#endif
 }  // namespace deep_gemm
 
 #if defined(__CUDACC__)

@@ -6,7 +6,7 @@
 
 namespace deep_gemm::sm100 {
 
-template <LogitsConfig c>
+template <Constant<LogitsConfig> c>
 class LogitsSmem {
 public:
     static constexpr LogitsSmemPlan kPlan = plan_logits_smem(c);

@@ -14,12 +14,12 @@ DG_DEVICE int32_t tensor_warp() { return static_cast<int32_t>(threadIdx.x) / 32 
 DG_DEVICE int32_t thread_row() { return static_cast<int32_t>(threadIdx.x) % kRows; }
 
 /// The first of the tile's columns that its warpgroup has.
-template <GemmConfig c>
+template <Constant<GemmConfig> c>
 DG_DEVICE int32_t first_store_col() {
     return store_warpgroups(c) == 1 ? 0 : static_cast<int32_t>(threadIdx.x) / 128 * store_cols(c);
 }
 
-template <GemmConfig c>
+template <Constant<GemmConfig> c>
 struct Smem : StageSmem<c, plan_smem(c), kSmemAlignment> {
     using Base = typename Smem::StageSmem;
     using Base::Base, Base::base, Base::kPlan;

@@ -56,6 +56,10 @@ constexpr Scaling zero_words(const GemmConfig& c) {
     const Operand& rows = c.rows_operand();
     return rows.has_zeros() ? Scaling{Element::s32, 1, rows.zeros_k} : kUnscaled;
 }
+template <Constant<GemmConfig> c>
+struct ZeroWords {
+    static constexpr Scaling kScaling = zero_words(c);
+};
 constexpr int32_t zero_entries(const GemmConfig& c) {
     return c.rows_operand().has_zeros() ? scale_entries(c, zero_words(c)) : 0;
 }

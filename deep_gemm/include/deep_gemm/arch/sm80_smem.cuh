@@ -8,7 +8,7 @@
 
 namespace deep_gemm::sm80 {
 
-template <GemmConfig c>
+template <Constant<GemmConfig> c>
 struct Smem : StageSmem<c, plan_smem(c), smem_alignment(c)> {
     using Base = typename Smem::StageSmem;
     using Base::Base, Base::base, Base::kPlan;

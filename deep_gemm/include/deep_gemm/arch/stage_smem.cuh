@@ -8,7 +8,7 @@
 namespace deep_gemm {
 
 /// `plan` is the architecture's SmemPlan.
-template <GemmConfig c, auto plan, int32_t kAlignment>
+template <Constant<GemmConfig> c, auto plan, int32_t kAlignment>
 struct StageSmem {
     static constexpr auto kPlan = plan;
     uint32_t base;

@@ -13,7 +13,7 @@ struct AddC {
     static constexpr bool wanted(const GemmTask& task) { return task.add_c; }
 
 #if defined(__CUDACC__)
-    template <GemmConfig c, typename Place, typename Padding>
+    template <Constant<GemmConfig> c, typename Place, typename Padding>
     static DG_DEVICE void apply(FinishedAt<c, Place>& values, const TileEnd<c, Place, Padding>& end, NoParams) {
         const auto& params = end.params;
         end.at.template for_each_stored<c.output>(static_cast<const StorageOf<c.output>*>(params.c_data),

@@ -10,7 +10,7 @@ struct Alpha {
     static constexpr bool wanted(const GemmTask& task) { return task.alpha; }
 
 #if defined(__CUDACC__)
-    template <GemmConfig c, typename Place, typename Padding>
+    template <Constant<GemmConfig> c, typename Place, typename Padding>
     static DG_DEVICE void apply(FinishedAt<c, Place>& values, const TileEnd<c, Place, Padding>& end,
                                 const Params& factor) {
         multiply_channels<false>(values, factor, end.at);

@@ -17,7 +17,7 @@ struct Bias {
     static constexpr bool wanted(const GemmTask& task) { return task.bias != Element::none; }
 
 #if defined(__CUDACC__)
-    template <GemmConfig c, typename Place, typename Padding>
+    template <Constant<GemmConfig> c, typename Place, typename Padding>
     static DG_DEVICE void apply(FinishedAt<c, Place>& values, const TileEnd<c, Place, Padding>& end,
                                 const Params& params) {
         const auto* bias = static_cast<const StorageOf<c.bias>*>(params.data) + end.at.expert * params.group_stride;

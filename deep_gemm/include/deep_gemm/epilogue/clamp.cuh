@@ -20,7 +20,7 @@ struct Clamp {
     static constexpr bool wanted(const GemmTask& task) { return task.clamped; }
 
 #if defined(__CUDACC__)
-    template <GemmConfig c, typename Place, typename Padding>
+    template <Constant<GemmConfig> c, typename Place, typename Padding>
     static DG_DEVICE void apply(FinishedAt<c, Place>& values, const TileEnd<c, Place, Padding>& end,
                                 const Params& params) {
         using Stored = Pack<Element::bf16>;
@@ -37,7 +37,7 @@ struct Clamp {
 
 private:
     /// NaN is.
-    template <GemmConfig c, typename Values, typename Place>
+    template <Constant<GemmConfig> c, typename Values, typename Place>
     static DG_DEVICE void count_beyond(const Values& values, const Place& at, const Params& params) {
         int32_t cols[Place::kValues], found = 0;
         at.for_each_col([&](int32_t i, int32_t col) { cols[i] = col; });

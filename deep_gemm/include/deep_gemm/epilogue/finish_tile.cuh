@@ -6,7 +6,7 @@
 
 namespace deep_gemm {
 
-template <typename Step, GemmConfig c, typename Place, typename Padding>
+template <typename Step, Constant<GemmConfig> c, typename Place, typename Padding>
 DG_DEVICE void apply_step(FinishedAt<c, Place>& values, const TileEnd<c, Place, Padding>& end) {
     if constexpr (!Step::wanted(c))
         return;
@@ -16,14 +16,14 @@ DG_DEVICE void apply_step(FinishedAt<c, Place>& values, const TileEnd<c, Place, 
         Step::apply(values, end, end.params.steps.template of<Step>());
 }
 
-template <typename... Steps, GemmConfig c, typename Place, typename Padding>
+template <typename... Steps, Constant<GemmConfig> c, typename Place, typename Padding>
 DG_DEVICE void apply_steps(epilogue::StepsInOrder<Steps...>, FinishedAt<c, Place>& values,
                            const TileEnd<c, Place, Padding>& end) {
     (apply_step<Steps>(values, end), ...);
 }
 
 /// Elements of the product from one thread's sums.
-template <GemmConfig c, typename Place, typename Padding>
+template <Constant<GemmConfig> c, typename Place, typename Padding>
 DG_DEVICE void finish_product(FinishedAt<c, Place>& values, const SumsAt<c, Place>& sums,
                               const TileEnd<c, Place, Padding>& end) {
     if constexpr (epilogue::ZeroPoints::wanted(c)) {
@@ -36,7 +36,7 @@ DG_DEVICE void finish_product(FinishedAt<c, Place>& values, const SumsAt<c, Plac
 }
 
 /// `values` from one thread's `sums`. Where a gate makes one of two, they are half as many, in the place of D.
-template <GemmConfig c, typename Place, typename Padding>
+template <Constant<GemmConfig> c, typename Place, typename Padding>
 DG_DEVICE void finish_tile(FinishedAt<c, PlaceOfD<Place>>& values, const SumsAt<c, Place>& sums, const Place& at,
                            const Tile& tile, const Padding& padding, const GemmParams& params) {
     const TileEnd<c, Place, Padding> end{at, tile, padding, static_cast<const ParamsFor<c>&>(params)};
@@ -55,7 +55,7 @@ DG_DEVICE void finish_tile(FinishedAt<c, PlaceOfD<Place>>& values, const SumsAt<
 
 /// The last step, where `finish_tile` at a place that `finds` has made `values` of the sums, and others have told what
 /// they found.
-template <GemmConfig c, typename Place, typename Padding>
+template <Constant<GemmConfig> c, typename Place, typename Padding>
 DG_DEVICE void quantise_found(FinishedAt<c, PlaceOfD<Place>>& values, const Place& at, const Tile& tile,
                               const Padding& padding, const GemmParams& params) {
     const auto& all = static_cast<const ParamsFor<c>&>(params);

@@ -14,7 +14,7 @@ struct ApplyGate {
 
 #if defined(__CUDACC__)
     /// `place` is that of the product, and has of both whatever makes one of its elements of D.
-    template <GemmConfig c, typename Place, typename Values, typename Product>
+    template <Constant<GemmConfig> c, typename Place, typename Values, typename Product>
     static DG_DEVICE void apply(Values& values, const Product& product, const Params& params) {
         Place::for_each_gated(product, [&](int32_t i, float gate, float up) {
             values[i] = gated<c.gate.kind>(gate, up, params);

@@ -6,22 +6,22 @@
 
 namespace deep_gemm {
 
-template <GemmConfig c>
+template <Constant<GemmConfig> c>
 DG_DEVICE int32_t column_of_d(int32_t col) {
     return c.heads.any() ? c.heads.place(col) : col;
 }
 
-template <GemmConfig c>
+template <Constant<GemmConfig> c>
 DG_DEVICE int32_t row_of_b(int32_t col, int32_t n) {
     return c.gate.row_of_b(col, n);
 }
-template <GemmConfig c>
+template <Constant<GemmConfig> c>
 DG_DEVICE int32_t channel_of(int32_t col, int32_t n) {
     return c.gate.channel(col, n);
 }
 
 /// Of `kCols` columns side by side, which are all of one part of a head.
-template <GemmConfig c, int32_t kCols>
+template <Constant<GemmConfig> c, int32_t kCols>
 DG_DEVICE int32_t columns_of_d(int32_t first) {
     static_assert(!c.heads.any() || (c.heads.left % kCols == 0 && c.heads.right % kCols == 0),
                   "columns are of one part");

@@ -18,11 +18,11 @@ constexpr int32_t entry_cols(const Scaling& scaling) { return entry_k(scaling); 
 
 #if defined(__CUDACC__)
 /// Bits of a scale that multiplies by one: all of an entry.
-template <GemmConfig c>
+template <Constant<GemmConfig> c>
 inline constexpr int32_t kUnitScales = c.output_scaling.type == Element::ue8m0 ? 0x7f7f7f7f : 0x3f800000;
 
 /// The scale of columns whose largest magnitude is known, and division by it.
-template <GemmConfig c>
+template <Constant<GemmConfig> c>
 class OutputScale {
 public:
     OutputScale() = default;
@@ -61,7 +61,7 @@ struct Quantise {
     static constexpr bool wanted(const GemmTask& task) { return task.output_scaling.any(); }
 
 #if defined(__CUDACC__)
-    template <GemmConfig c, typename Place, typename Padding>
+    template <Constant<GemmConfig> c, typename Place, typename Padding>
     static DG_DEVICE void apply(FinishedAt<c, Place>& values, const TileEnd<c, Place, Padding>& end,
                                 const Params& params) {
         constexpr int32_t kCols = c.output_scaling.k, kRuns = Place::template kRuns<kCols>;
@@ -101,7 +101,7 @@ struct Quantise {
     }
 
     /// Of a row that has no tile: all its scales are one. One warp.
-    template <GemmConfig c>
+    template <Constant<GemmConfig> c>
     static DG_DEVICE void fill_row(const Params& params, int32_t row, int32_t n_end) {
         int32_t* const first = static_cast<int32_t*>(params.scales) + row;
 #pragma unroll 1
@@ -113,7 +113,7 @@ private:
     static DG_DEVICE float larger(float x, float y) { return ptx::max_or_nan(x, y); }
 
     /// The largest magnitudes of a warp's columns of each run.
-    template <GemmConfig c, int32_t kRuns, typename Values, typename Place>
+    template <Constant<GemmConfig> c, int32_t kRuns, typename Values, typename Place>
     static DG_DEVICE void find(float (&largest)[kRuns], const Values& values, const Place& at) {
         constexpr int32_t kCols = c.output_scaling.k;
 #pragma unroll
@@ -127,14 +127,14 @@ private:
     }
 
     /// What lies there may be anything.
-    template <GemmConfig c, typename Values, typename End>
+    template <Constant<GemmConfig> c, typename Values, typename End>
     static DG_DEVICE void clear_past_columns(Values& values, const End& end) {
         if (c.gate.columns(c.swap_ab ? end.tile.row + c.tile.rows : end.tile.col + c.tile.cols) <= end.at.n_end) return;
         end.at.for_each_col([&](int32_t i, int32_t col) { values[i] = col < end.at.n_end ? values[i] : 0; });
     }
 
     /// visit(i) of values in rows of padding, as ZeroPadding finds them.
-    template <GemmConfig c, typename End, typename Visit>
+    template <Constant<GemmConfig> c, typename End, typename Visit>
     static DG_DEVICE void for_each_padding(const End& end, const Visit& visit) {
         if constexpr (c.grouping == Grouping::m_psum) {
             if ((c.swap_ab ? end.tile.col + c.tile.cols : end.tile.row + c.tile.rows) <= end.tile.m_end) return;
@@ -147,7 +147,7 @@ private:
     }
 
     /// A scale; a row's last one with what its word has room for behind it.
-    template <GemmConfig c>
+    template <Constant<GemmConfig> c>
     static DG_DEVICE void store(const Params& params, uint32_t bits, int32_t group, int32_t row, int32_t col,
                                 int32_t n_end) {
         constexpr int32_t kCols = c.output_scaling.k, kEntry = entry_cols(c.output_scaling);

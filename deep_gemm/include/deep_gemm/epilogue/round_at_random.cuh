@@ -14,7 +14,7 @@ struct RoundAtRandom {
     static constexpr bool wanted(const GemmTask& task) { return task.random_rounding; }
 
 #if defined(__CUDACC__)
-    template <GemmConfig c, typename Place, typename Padding>
+    template <Constant<GemmConfig> c, typename Place, typename Padding>
     static DG_DEVICE void apply(FinishedAt<c, Place>& values, const TileEnd<c, Place, Padding>& end, NoParams) {
         constexpr int32_t kHeld = Place::kQuartetValues;  // of four by this thread
         const Place& at = end.at;

@@ -10,7 +10,7 @@ struct RowScale {
     static constexpr bool wanted(const GemmTask& task) { return task.row_scale; }
 
 #if defined(__CUDACC__)
-    template <GemmConfig c, typename Place, typename Padding>
+    template <Constant<GemmConfig> c, typename Place, typename Padding>
     static DG_DEVICE void apply(FinishedAt<c, Place>& values, const TileEnd<c, Place, Padding>& end,
                                 const Params& weights) {
         multiply_channels<true>(values, weights, end.at);

@@ -42,7 +42,7 @@ constexpr int32_t exchange_bytes(const GemmConfig& c, int32_t held) {
 
 #if defined(__CUDACC__)
 /// Which CTA of the cluster is the `n`th that has columns of this one's runs, in the `k`th part of K.
-template <GemmConfig c>
+template <Constant<GemmConfig> c>
 DG_DEVICE int32_t run_cta_rank(int32_t n, int32_t k) {
     const ClusterPosition<c> mine;
     const int32_t along_n = c.swap_ab ? mine.row : mine.col, other = along_n - along_n % run_ctas(c) + n;
@@ -50,13 +50,13 @@ DG_DEVICE int32_t run_cta_rank(int32_t n, int32_t k) {
 }
 
 /// What a place knows of it.
-template <GemmConfig c, int32_t kHeld, bool = exchanges_runs(c, kHeld)>
+template <Constant<GemmConfig> c, int32_t kHeld, bool = exchanges_runs(c, kHeld)>
 struct RunExchange {
     static constexpr bool kExchanges = false;
     template <typename Other>
     DG_DEVICE void exchange_as(const Other&) {}
 };
-template <GemmConfig c, int32_t kHeld>
+template <Constant<GemmConfig> c, int32_t kHeld>
 struct RunExchange<c, kHeld, true> {
     static constexpr bool kExchanges = true;
     uint32_t area = 0, barrier = 0;  // in shared memory

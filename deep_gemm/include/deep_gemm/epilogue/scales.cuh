@@ -10,7 +10,7 @@ struct ScalesOfA {
     static constexpr bool wanted(const GemmTask& task) { return task.a.scaling.per_channel(); }
 
 #if defined(__CUDACC__)
-    template <GemmConfig c, typename Place, typename Padding>
+    template <Constant<GemmConfig> c, typename Place, typename Padding>
     static DG_DEVICE void apply(FinishedAt<c, Place>& values, const TileEnd<c, Place, Padding>& end,
                                 const Params& scales) {
         multiply_channels<true>(values, scales, end.at);
@@ -26,7 +26,7 @@ struct ScalesOfB {
     }
 
 #if defined(__CUDACC__)
-    template <GemmConfig c, typename Place, typename Padding>
+    template <Constant<GemmConfig> c, typename Place, typename Padding>
     static DG_DEVICE void apply(FinishedAt<c, Place>& values, const TileEnd<c, Place, Padding>& end,
                                 const Params& scales) {
         multiply_channels<false>(values, scales, end.at);

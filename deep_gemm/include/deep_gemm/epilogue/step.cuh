@@ -19,16 +19,16 @@ struct PerChannel {
 
 #if defined(__CUDACC__)
 /// One thread's complete sums, and what becomes of them.
-template <GemmConfig c, typename Place>
+template <Constant<GemmConfig> c, typename Place>
 using SumsAt = RegisterOf<c.sum()>[Place::kValues];
-template <GemmConfig c, typename Place>
+template <Constant<GemmConfig> c, typename Place>
 using FinishedAt = RegisterOf<c.output>[Place::kValues];
 
 /// Where what a gate has made of a place's values lies: the same place, where there is no gate.
 template <typename Place>
 using PlaceOfD = typename Place::OfD;
 
-template <GemmConfig c, typename Place, typename Padding>
+template <Constant<GemmConfig> c, typename Place, typename Padding>
 struct TileEnd;
 
 /// visit(i, number) for all values: those of A's rows, which lie along M, or of B's.

@@ -35,7 +35,7 @@ namespace deep_gemm {
 ///   for_each_gated(values, visit) visit(i of OfD, the gate, the up)
 ///
 /// Padding says which rows of a contiguous layout are none: for_each_value(at, tile, visit), visit(i).
-template <GemmConfig c, typename Place, typename Padding>
+template <Constant<GemmConfig> c, typename Place, typename Padding>
 struct TileEnd {
     const Place& at;
     const Tile& tile;

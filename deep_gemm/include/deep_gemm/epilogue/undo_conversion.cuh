@@ -13,7 +13,7 @@ struct UndoConversion {
     }
 
 #if defined(__CUDACC__)
-    template <GemmConfig c, typename Place, typename Padding>
+    template <Constant<GemmConfig> c, typename Place, typename Padding>
     static DG_DEVICE void apply(FinishedAt<c, Place>& values, const TileEnd<c, Place, Padding>&, NoParams) {
 #pragma unroll
         for (auto& value : values) value >>= 4;

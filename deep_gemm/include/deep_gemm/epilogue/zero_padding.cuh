@@ -13,7 +13,7 @@ struct ZeroPadding {
     }
 
 #if defined(__CUDACC__)
-    template <GemmConfig c, typename Place, typename Padding>
+    template <Constant<GemmConfig> c, typename Place, typename Padding>
     static DG_DEVICE void apply(FinishedAt<c, Place>& values, const TileEnd<c, Place, Padding>& end, NoParams) {
         const auto& tile = end.tile;
         if constexpr (c.grouping == Grouping::m_psum) {

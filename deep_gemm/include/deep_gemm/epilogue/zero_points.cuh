@@ -17,7 +17,7 @@ struct ZeroPoints {
     static constexpr bool wanted(const GemmTask& task) { return task.asymmetric_a; }
 
 #if defined(__CUDACC__)
-    template <GemmConfig c, typename Place, typename Padding>
+    template <Constant<GemmConfig> c, typename Place, typename Padding>
     static DG_DEVICE void apply(FinishedAt<c, Place>& values, const SumsAt<c, Place>& sums,
                                 const TileEnd<c, Place, Padding>& end, const Params& params) {
         constexpr Element kSum = c.sum();  // FP32 where groups of K have scales: sums of B's rows have them too

@@ -10,7 +10,7 @@ namespace deep_gemm {
 /// Parts that a thread has on their way from memory.
 inline constexpr int32_t kPartsAtOnce = 8;
 
-template <AddPartsConfig kConfig>
+template <Constant<AddPartsConfig> kConfig>
 DG_DEVICE void run_add_parts(const AddPartsParams& params) {
     using Stored = StorageOf<kConfig.output>;
     const int64_t index = static_cast<int64_t>(blockIdx.x) * kAddPartsThreads + threadIdx.x;

@@ -7,7 +7,7 @@
 
 namespace deep_gemm {
 
-template <RanksConfig c>
+template <Constant<RanksConfig> c>
 DG_DEVICE void combine_token(const ResultsParams& params, int32_t token, int32_t column) {
     const Ranks& ranks = params.ranks;
     const uint8_t* const part = ranks.parts[ranks.rank];
@@ -44,7 +44,7 @@ DG_DEVICE void combine_token(const ResultsParams& params, int32_t token, int32_t
         uint4{pack(0), pack(2), pack(4), pack(6)};
 }
 
-template <RanksConfig c>
+template <Constant<RanksConfig> c>
 DG_DEVICE void run_combine_results(const ResultsParams& params) {
     const Ranks& ranks = params.ranks;
     const uint32_t call = call_now(ranks, true);

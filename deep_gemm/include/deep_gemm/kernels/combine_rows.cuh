@@ -41,7 +41,7 @@ struct Neighbours {
     } words;
 };
 
-template <CombineConfig c>
+template <Constant<CombineConfig> c>
 DG_DEVICE void run_combine_rows(const CombineParams& params) {
     const int32_t block = static_cast<int32_t>(blockIdx.x), token = block / params.column_blocks;
     const int32_t column =

@@ -28,7 +28,7 @@ struct CopyUnit<8> {
     using Type = uint64_t;
 };
 
-template <CopyLinesConfig kConfig>
+template <Constant<CopyLinesConfig> kConfig>
 DG_DEVICE void run_copy_lines(const CopyLinesParams& params) {
     constexpr int32_t kUnit = kConfig.unit_bytes;
     using Unit = typename CopyUnit<kUnit>::Type;

@@ -9,7 +9,7 @@
 
 namespace deep_gemm {
 
-template <RanksConfig c>
+template <Constant<RanksConfig> c>
 DG_DEVICE void run_exchange_choices(const ChoicesParams& params) {
     __shared__ int32_t shared_tokens;
     const Ranks& ranks = params.ranks;

@@ -26,7 +26,7 @@ struct PieceOf<1> {
     using Type = uint8_t;
 };
 
-template <GatherConfig c>
+template <Constant<GatherConfig> c>
 DG_DEVICE void run_gather_rows(const GatherParams& params) {
     using Piece = typename PieceOf<c.piece_bytes>::Type;
     const int32_t row = static_cast<int32_t>(blockIdx.x * kMoveWarps + threadIdx.x / 32),

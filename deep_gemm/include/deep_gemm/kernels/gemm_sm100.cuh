@@ -26,7 +26,7 @@
 
 namespace deep_gemm::sm100 {
 
-template <GemmConfig c>
+template <Constant<GemmConfig> c>
 DG_DEVICE void initialise_barriers(const Smem<c>& smem) {
     for (int32_t stage = 0; stage < c.stages; ++stage) {
         ptx::barrier_init(smem.full(stage), kFullArrivals);
@@ -53,7 +53,7 @@ DG_DEVICE void initialise_barriers(const Smem<c>& smem) {
     ptx::fence_barrier_init();
 }
 
-template <GemmConfig c>
+template <Constant<GemmConfig> c>
 DG_DEVICE void prefetch_tensor_maps(const GemmParams& params) {
     if constexpr (!c.group_maps) {
         ptx::prefetch_tensor_map(&params.rows);
@@ -65,7 +65,7 @@ DG_DEVICE void prefetch_tensor_maps(const GemmParams& params) {
 }
 
 /// All threads of a CTA, or of a pair, whose instructions use the shared and tensor memory of both.
-template <GemmConfig c>
+template <Constant<GemmConfig> c>
 DG_DEVICE void sync_threads() {
     if constexpr (mma_ctas(c) == 1) {
         __syncthreads();
@@ -76,7 +76,7 @@ DG_DEVICE void sync_threads() {
 }
 
 /// Where CTAs split K: until all have arrived and can be sent parts. Warps that send none wait too, before they leave.
-template <GemmConfig c>
+template <Constant<GemmConfig> c>
 DG_DEVICE void wait_for_receivers() {
     if constexpr (c.cluster.k > 1) ptx::cluster_wait();
 }
@@ -85,7 +85,7 @@ DG_DEVICE void wait_for_receivers() {
 DG_DEVICE int32_t warp_number() { return __shfl_sync(0xffffffff, static_cast<int32_t>(threadIdx.x / 32), 0); }
 
 /// The same in a register of its own: one that all roles share would be spilled by totals that are promoted.
-template <GemmConfig c>
+template <Constant<GemmConfig> c>
 DG_DEVICE Smem<c> apart(Smem<c> smem) {
     int32_t base = static_cast<int32_t>(smem.base);
     if constexpr (promotes(c)) ptx::forget(base);
@@ -94,28 +94,28 @@ DG_DEVICE Smem<c> apart(Smem<c> smem) {
 }
 
 /// What stores a tile, and what multiplies.
-template <GemmConfig c, bool = promotes(c), bool = converts(c)>
+template <Constant<GemmConfig> c, bool = promotes(c), bool = converts(c)>
 struct SelectRoles {
     using Store = StoreRole<c>;
     using Multiply = MainLoop<c>;
 };
-template <GemmConfig c>
+template <Constant<GemmConfig> c>
 struct SelectRoles<c, true, false> {
     using Store = PromoteRole<c>;
     using Multiply = BlockSums<c>;
 };
-template <GemmConfig c>
+template <Constant<GemmConfig> c>
 struct SelectRoles<c, false, true> {
     using Store = StoreRole<c>;
     using Multiply = ConvertedSums<c>;
 };
-template <GemmConfig c>
+template <Constant<GemmConfig> c>
 struct SelectRoles<c, true, true> {
     using Store = PromoteRole<c>;
     using Multiply = ConvertedGroupSums<c>;
 };
 
-template <GemmConfig c>
+template <Constant<GemmConfig> c>
 DG_DEVICE void run_gemm(const GemmParams& params) {
     extern __shared__ uint8_t dynamic_smem[];
     constexpr int32_t kCtas = mma_ctas(c), kLoad = store_warps(c), kMultiply = kLoad + 1, kScales = kLoad + 2,
@@ -180,7 +180,7 @@ namespace deep_gemm {
 
 using sm100::threads;
 
-template <GemmConfig c>
+template <Constant<GemmConfig> c>
 DG_DEVICE void run_gemm_sm100(const GemmParams& params) {
     sm100::run_gemm<c>(params);
 }

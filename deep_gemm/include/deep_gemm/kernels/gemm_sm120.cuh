@@ -12,7 +12,7 @@
 
 namespace deep_gemm {
 
-template <GemmConfig c>
+template <Constant<GemmConfig> c>
 DG_DEVICE void run_gemm_sm120(const GemmParams& params) {
     sm80::run_gemm<c>(params);
 }

@@ -14,7 +14,7 @@
 
 namespace deep_gemm::sm80 {
 
-template <GemmConfig c>
+template <Constant<GemmConfig> c>
 DG_DEVICE void run_math(const Smem<c>& smem, const GemmParams& params) {
     MainLoop<c> main_loop(smem, params);
     WarpSums<c> total;
@@ -26,7 +26,7 @@ DG_DEVICE void run_math(const Smem<c>& smem, const GemmParams& params) {
     }
 }
 
-template <GemmConfig c>
+template <Constant<GemmConfig> c>
 DG_DEVICE void run_gemm(const GemmParams& params) {
     extern __shared__ uint8_t dynamic_smem[];
     const Smem<c> smem(dynamic_smem);
@@ -47,7 +47,7 @@ namespace deep_gemm {
 
 using sm80::threads;
 
-template <GemmConfig c>
+template <Constant<GemmConfig> c>
 DG_DEVICE void run_gemm_sm80(const GemmParams& params) {
     sm80::run_gemm<c>(params);
 }

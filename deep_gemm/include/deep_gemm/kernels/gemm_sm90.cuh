@@ -23,7 +23,7 @@
 
 namespace deep_gemm {
 
-template <GemmConfig c, typename Tiles = TileScheduler<c>>
+template <Constant<GemmConfig> c, typename Tiles = TileScheduler<c>>
 DG_DEVICE void multiply_tiles(const Smem<c>& smem, const GemmParams& params, int32_t warpgroup) {
     Tiles tiles(params, smem.groups());
     MainLoop<c> main_loop(smem, warpgroup);
@@ -63,13 +63,13 @@ DG_DEVICE void multiply_tiles(const Smem<c>& smem, const GemmParams& params, int
 }
 
 /// One after the other takes long: two threads share them. (Lanes of one warp would take turns.)
-template <GemmConfig c>
+template <Constant<GemmConfig> c>
 DG_DEVICE void initialise_full_barriers(const Smem<c>& smem) {
     for (int32_t stage = 0; stage < c.stages; ++stage) ptx::barrier_init(smem.full(stage), full_arrivals(c));
     ptx::fence_barrier_init();
 }
 
-template <GemmConfig c>
+template <Constant<GemmConfig> c>
 DG_DEVICE void initialise_other_barriers(const Smem<c>& smem) {
     for (int32_t stage = 0; stage < c.stages; ++stage) ptx::barrier_init(smem.empty(stage), empty_arrivals(c));
     if constexpr (has_store_warp(c)) {
@@ -97,7 +97,7 @@ DG_DEVICE void initialise_other_barriers(const Smem<c>& smem) {
     ptx::fence_barrier_init();
 }
 
-template <GemmConfig c>
+template <Constant<GemmConfig> c>
 DG_DEVICE void prefetch_tensor_maps(const GemmParams& params) {
     if constexpr (!c.group_maps) {
         ptx::prefetch_tensor_map(&params.rows);
@@ -111,7 +111,7 @@ DG_DEVICE void prefetch_tensor_maps(const GemmParams& params) {
 
 /// All threads of the CTA meet. Of a cluster's other CTAs, copies wait where they go to them; where these only split K,
 /// who sends them a part waits (wait_for_receivers).
-template <GemmConfig c>
+template <Constant<GemmConfig> c>
 DG_DEVICE void sync_threads() {
     if constexpr (c.cluster.size() > 1) ptx::cluster_arrive();
     __syncthreads();
@@ -120,7 +120,7 @@ DG_DEVICE void sync_threads() {
 
 /// Where CTAs split K: until all have arrived and can be sent parts. Warps that send none wait too, before they leave:
 /// that one may leave between arriving and waiting is promised nowhere.
-template <GemmConfig c>
+template <Constant<GemmConfig> c>
 DG_DEVICE void wait_for_receivers() {
     if constexpr (c.cluster.size() > 1 && !c.multicasts()) ptx::cluster_wait();
 }
@@ -128,7 +128,7 @@ DG_DEVICE void wait_for_receivers() {
 /// Two warpgroups have registers enough from the start.
 constexpr bool moves_registers(const GemmConfig& c) { return c.sm90.math_warpgroups > 1; }
 
-template <GemmConfig c>
+template <Constant<GemmConfig> c>
 DG_DEVICE void run_gemm_sm90(const GemmParams& params) {
     extern __shared__ uint8_t dynamic_smem[];
     const Smem<c> smem(dynamic_smem);

@@ -18,13 +18,12 @@
 
 namespace deep_gemm {
 
-template <MoeLayerConfig c>
-using DownTiles = TileScheduler<c.down, DealAfterUp<c.down>>;
+template <Constant<MoeLayerConfig> c>
+using DownTiles = TileScheduler<MoeLayerParts<c>::kDown, DealAfterUp<MoeLayerParts<c>::kDown>>;
 
 /// Tiles of gate and up, by a math warpgroup.
-template <MoeLayerConfig c>
-DG_DEVICE void write_rows(const Smem<c.up>& smem, const MoeLayerParams& params, int32_t warpgroup) {
-    constexpr GemmConfig kUp = c.up;
+template <Constant<MoeLayerConfig> c, Constant<GemmConfig> kUp>
+DG_DEVICE void write_rows(const Smem<kUp>& smem, const MoeLayerParams& params, int32_t warpgroup) {
     static_assert(kUp.store.kind == StoreKind::direct, "what a warp counts it has written itself");
     TileScheduler<kUp> tiles(params.up, smem.groups());
     MainLoop<kUp> main_loop(smem, warpgroup);
@@ -46,22 +45,22 @@ DG_DEVICE void write_rows(const Smem<c.up>& smem, const MoeLayerParams& params, 
 }
 
 /// The load warp's tiles of down.
-template <MoeLayerConfig c>
-DG_DEVICE void load_ready_rows(const Smem<c.down>& smem, const MoeLayerParams& params) {
+template <Constant<MoeLayerConfig> c, Constant<GemmConfig> kDown>
+DG_DEVICE void load_ready_rows(const Smem<kDown>& smem, const MoeLayerParams& params) {
     DownTiles<c> tiles(params.down, smem.groups());
-    Loader<c.down> loader(smem, params.down);
+    Loader<kDown> loader(smem, params.down);
     const ReadyRows<c> ready(params);
     Tile tile = {};
     while (tiles.next(tile)) {
         tiles.place(tile);
         ready.wait(tile);
-        loader.copy(tile, tile_source<c.down>(params.down, tile));
+        loader.copy(tile, tile_source<kDown>(params.down, tile));
     }
-    if constexpr (c.down.multicasts()) loader.drain();
+    if constexpr (kDown.multicasts()) loader.drain();
 }
 
 /// Those that initialise_*_barriers make.
-template <GemmConfig c>
+template <Constant<GemmConfig> c>
 DG_DEVICE void invalidate_barriers(const Smem<c>& smem) {
     static_assert(!has_store_warp(c) && !marks_padding(c) && k_parts(c) == 1);
     for (int32_t stage = 0; stage < c.stages; ++stage) {
@@ -73,7 +72,7 @@ DG_DEVICE void invalidate_barriers(const Smem<c>& smem) {
 }
 
 /// All threads of the cluster meet: what they did with shared memory before is over.
-template <GemmConfig c>
+template <Constant<GemmConfig> c>
 DG_DEVICE void meet() {
     if constexpr (c.cluster.size() > 1) {
         ptx::cluster_arrive_release();
@@ -84,18 +83,17 @@ DG_DEVICE void meet() {
 }
 
 /// Shared memory of one product becomes that of the other. All threads; the table of groups stays what it was.
-template <MoeLayerConfig c>
-DG_DEVICE void change_products(const Smem<c.up>& up, const Smem<c.down>& down) {
-    constexpr int32_t kThreads = threads(c.up), kEntries = c.up.group_capacity + 1,
-                      kEach = ceil_div(kEntries, kThreads);
+template <Constant<GemmConfig> kUp, Constant<GemmConfig> kDown>
+DG_DEVICE void change_products(const Smem<kUp>& up, const Smem<kDown>& down) {
+    constexpr int32_t kThreads = threads(kUp), kEntries = kUp.group_capacity + 1, kEach = ceil_div(kEntries, kThreads);
     const auto thread = static_cast<int32_t>(threadIdx.x);
     GroupEntry entries[kEach];
 #pragma unroll
     for (int32_t i = 0; i < kEach; ++i) entries[i] = up.groups().entry(min(i * kThreads + thread, kEntries - 1));
     ptx::fence_for_async_proxy();  // what threads have written here, copies will overwrite
-    meet<c.up>();
-    const bool initialises = thread / 32 == c.up.sm90.math_warpgroups * 4 + 1;
-    if (initialises && ptx::elect_one()) invalidate_barriers<c.up>(up);
+    meet<kUp>();
+    const bool initialises = thread / 32 == kUp.sm90.math_warpgroups * 4 + 1;
+    if (initialises && ptx::elect_one()) invalidate_barriers<kUp>(up);
     __syncthreads();  // what was a barrier may be overwritten
 #pragma unroll
     for (int32_t i = 0; i < kEach; ++i)
@@ -103,55 +101,56 @@ DG_DEVICE void change_products(const Smem<c.up>& up, const Smem<c.down>& down) {
             ptx::store_shared_int_x4(down.groups().base + index * kGroupEntryBytes, entries[i].block_end,
                                      entries[i].row_begin, entries[i].row_end, entries[i].group);
     if (initialises && ptx::elect_one()) {
-        initialise_full_barriers<c.down>(down);
-        initialise_other_barriers<c.down>(down);
+        initialise_full_barriers<kDown>(down);
+        initialise_other_barriers<kDown>(down);
     }
-    meet<c.down>();
+    meet<kDown>();
 }
 
-template <MoeLayerConfig c>
+template <Constant<MoeLayerConfig> c>
 DG_DEVICE void run_moe_layer_sm90(const MoeLayerParams& params) {
+    constexpr Constant<GemmConfig> kUp = MoeLayerParts<c>::kUp, kDown = MoeLayerParts<c>::kDown;
     static_assert(fit_together(c.up, c.down) && may_be_in_layer(c.up) && may_be_in_layer(c.down));
     static_assert(c.up.gate.any() && c.up.output_scaling.any() && !has_step_params(c.down));
     extern __shared__ uint8_t dynamic_smem[];
-    const Smem<c.up> up(dynamic_smem);
-    const Smem<c.down> down(dynamic_smem);
+    const Smem<kUp> up(dynamic_smem);
+    const Smem<kDown> down(dynamic_smem);
     const int32_t warpgroup = __shfl_sync(0xffffffff, threadIdx.x / 128, 0),
                   warp = __shfl_sync(0xffffffff, threadIdx.x / 32 % 4, 0);
     const bool is_loading = warpgroup == c.up.sm90.math_warpgroups;
 
     if (is_loading) {
         if (warp == 0 && ptx::elect_one()) {
-            prefetch_tensor_maps<c.up>(params.up);
-            prefetch_tensor_maps<c.down>(params.down);
+            prefetch_tensor_maps<kUp>(params.up);
+            prefetch_tensor_maps<kDown>(params.down);
         }
-        if (warp == 1 && ptx::elect_one()) initialise_full_barriers<c.up>(up);
-        if (warp == 2 && ptx::elect_one()) initialise_other_barriers<c.up>(up);
+        if (warp == 1 && ptx::elect_one()) initialise_full_barriers<kUp>(up);
+        if (warp == 2 && ptx::elect_one()) initialise_other_barriers<kUp>(up);
     }
     ptx::wait_for_previous_grid();
     up.groups().template fill<threads(c.up)>(params.up);
-    sync_threads<c.up>();
+    sync_threads<kUp>();
 
     if (is_loading) {
         if constexpr (moves_registers(c.up)) ptx::give_registers<load_registers(c.up)>();
         if (warp == 0) {
-            LoadRole<c.up> load(up, params.up);
+            LoadRole<kUp> load(up, params.up);
             load.begin();
             load.run();
         }
         if constexpr (c.up.has_block_scales())
-            if (warp == 1) load_block_scales<c.up>(up, params.up);
-        change_products<c>(up, down);
+            if (warp == 1) load_block_scales<kUp>(up, params.up);
+        change_products(up, down);
         if (warp == 0) load_ready_rows<c>(down, params);
         if constexpr (c.down.has_block_scales())
-            if (warp == 1) load_block_scales<c.down, DownTiles<c>>(down, params.down);
+            if (warp == 1) load_block_scales<kDown, DownTiles<c>>(down, params.down);
         if constexpr (has_store_warp(c.down))
-            if (warp == 3 && ptx::elect_one()) store_tiles<c.down, DownTiles<c>>(down, params.down);
+            if (warp == 3 && ptx::elect_one()) store_tiles<kDown, DownTiles<c>>(down, params.down);
     } else {
         if constexpr (moves_registers(c.up)) ptx::take_registers<math_registers(c.up)>();
         write_rows<c>(up, params, warpgroup);
-        change_products<c>(up, down);
-        multiply_tiles<c.down, DownTiles<c>>(down, params.down, warpgroup);
+        change_products(up, down);
+        multiply_tiles<kDown, DownTiles<c>>(down, params.down, warpgroup);
     }
     // No CTA may leave while others write to it: who copies for others waits for their arrivals (drain).
 }

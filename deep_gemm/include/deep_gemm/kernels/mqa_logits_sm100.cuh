@@ -18,7 +18,7 @@ namespace deep_gemm {
 
 namespace sm100 {
 
-template <LogitsConfig c>
+template <Constant<LogitsConfig> c>
 DG_DEVICE void initialise_logits_barriers(const LogitsSmem<c>& smem) {
     for (int32_t stage = 0; stage < c.stages; ++stage) {
         ptx::barrier_init(smem.full(stage), 1);
@@ -38,7 +38,7 @@ DG_DEVICE void initialise_logits_barriers(const LogitsSmem<c>& smem) {
 
 }  // namespace sm100
 
-template <LogitsConfig c>
+template <Constant<LogitsConfig> c>
 DG_DEVICE void run_mqa_logits_sm100(const LogitsParams& params) {
     using namespace sm100;
     extern __shared__ uint8_t dynamic_smem[];

@@ -7,7 +7,7 @@
 
 namespace deep_gemm {
 
-template <LogitsConfig c>
+template <Constant<LogitsConfig> c>
 DG_DEVICE void run_mqa_logits_sm120(const LogitsParams& params) {
     run_mqa_logits_sm80<c>(params);
 }

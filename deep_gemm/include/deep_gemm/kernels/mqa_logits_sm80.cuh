@@ -9,7 +9,7 @@
 
 namespace deep_gemm {
 
-template <LogitsConfig c>
+template <Constant<LogitsConfig> c>
 DG_DEVICE void run_mqa_logits_sm80(const LogitsParams& params) {
     using namespace sm80;
     extern __shared__ __align__(16) uint8_t dynamic_smem[];

@@ -17,7 +17,7 @@ namespace deep_gemm {
 namespace sm90 {
 
 /// By one lane of each warp of the CTA.
-template <LogitsConfig c>
+template <Constant<LogitsConfig> c>
 DG_DEVICE void initialise_logits_barriers(const LogitsSmem<c>& smem, int32_t warp) {
     constexpr int32_t kWarps = logits_threads(c) / 32;
     constexpr int32_t kMathWarps = c.math_groups * 4, kTileWarps = c.shares_keys ? kMathWarps : 4;
@@ -34,7 +34,7 @@ DG_DEVICE void initialise_logits_barriers(const LogitsSmem<c>& smem, int32_t war
 
 }  // namespace sm90
 
-template <LogitsConfig c>
+template <Constant<LogitsConfig> c>
 DG_DEVICE void run_mqa_logits_sm90(const LogitsParams& params) {
     using namespace sm90;
     extern __shared__ uint8_t dynamic_smem[];

@@ -33,13 +33,13 @@ DG_DEVICE void fill_behind(uint32_t (&words)[4], int32_t valid, uint32_t fill) {
 }
 
 /// What is subtracted from unsigned codes, which turns one bit over.
-template <PackCodesConfig kConfig>
+template <Constant<PackCodesConfig> kConfig>
 constexpr uint32_t pack_offset() {
     return kConfig.offset ? static_cast<uint32_t>(unsigned_offset(kConfig.element)) : 0;
 }
 
 /// Not 0 where a byte holds no code, or NaN.
-template <PackCodesConfig kConfig>
+template <Constant<PackCodesConfig> kConfig>
 DG_DEVICE uint32_t out_of_range(uint32_t codes) {
     constexpr uint32_t kUpper = 0xf0f0f0f0, kMagnitudes = 0x7f7f7f7f, kOnes = 0x01010101;
     if constexpr (kConfig.element == Element::e4m3p) return ((codes & kMagnitudes) + kOnes) & ~kMagnitudes;
@@ -48,7 +48,7 @@ DG_DEVICE uint32_t out_of_range(uint32_t codes) {
 }
 
 /// Four neighbours along K; of four bits in two's complement in the lower halves of their bytes.
-template <PackCodesConfig kConfig>
+template <Constant<PackCodesConfig> kConfig>
 DG_DEVICE uint32_t load_codes(const uint8_t* tile, int32_t row, int32_t k) {
     constexpr uint32_t kLower = 0x0f0f0f0f, kOffset = pack_offset<kConfig>() * 0x01010101u;
     if constexpr (bits(kConfig.element) == 8) {
@@ -70,7 +70,7 @@ DG_DEVICE void mark_nan(const PackCodesParams& params, int32_t group, int32_t ro
 }
 
 /// Reads a tile. Returns what is not 0 where a byte of it holds no code.
-template <PackCodesConfig kConfig>
+template <Constant<PackCodesConfig> kConfig>
 DG_DEVICE uint32_t read_codes(const PackCodesParams& params, uint8_t* tile, int32_t group, int32_t first_row,
                               int32_t first_byte) {
     constexpr uint32_t kFill = pack_offset<kConfig>() * (kConfig.pairs ? 0x11111111u : 0x01010101u);  // becomes code 0
@@ -106,7 +106,7 @@ DG_DEVICE uint32_t read_codes(const PackCodesParams& params, uint8_t* tile, int3
     return outside;
 }
 
-template <PackCodesConfig kConfig>
+template <Constant<PackCodesConfig> kConfig>
 DG_DEVICE void run_pack_codes(const PackCodesParams& params) {
     constexpr int32_t kBlocks = kConfig.tile_blocks();
     constexpr bool kFindsMinusEight = kConfig.element == Element::s4m;
@@ -165,7 +165,7 @@ DG_DEVICE float load_scale_as_fp32(const void* source, int64_t row, int32_t scal
     }
 }
 
-template <PackScalesConfig kConfig>
+template <Constant<PackScalesConfig> kConfig>
 DG_DEVICE void run_pack_scales(const PackScalesParams& params) {
     constexpr int32_t kTile = kPackScalesTile;
     __shared__ float tile[kTile][kTile + 1];  // one more than a row: neighbours along K lie in different banks

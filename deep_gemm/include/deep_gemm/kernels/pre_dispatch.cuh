@@ -6,7 +6,7 @@
 
 namespace deep_gemm {
 
-template <PreDispatchConfig c>
+template <Constant<PreDispatchConfig> c>
 DG_DEVICE void run_pre_dispatch(const PreDispatchParams& params) {
     const auto block = static_cast<int32_t>(blockIdx.x);
     if (block < params.quantize_blocks) {

@@ -8,7 +8,7 @@ namespace deep_gemm {
 
 inline constexpr int32_t kPullPieces = 4;  // of 16 bytes, that a lane asks for at once
 
-template <RanksConfig c>
+template <Constant<RanksConfig> c>
 DG_DEVICE void run_pull_rows(const PullParams& params) {
     const Ranks& ranks = params.ranks;
     const int32_t lane = static_cast<int32_t>(threadIdx.x % 32), each = params.room * params.choices;

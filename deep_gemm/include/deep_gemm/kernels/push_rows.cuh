@@ -9,7 +9,7 @@ namespace deep_gemm {
 
 inline constexpr int32_t kPushPieces = 4;  // of 16 bytes, that a lane reads at once
 
-template <RanksConfig c>
+template <Constant<RanksConfig> c>
 DG_DEVICE void run_push_rows(const PushParams& params) {
     const Ranks& ranks = params.ranks;
     const int32_t lane = static_cast<int32_t>(threadIdx.x % 32), each = params.room * params.choices;

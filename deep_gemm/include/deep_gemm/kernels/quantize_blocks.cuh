@@ -9,7 +9,7 @@
 
 namespace deep_gemm {
 
-template <QuantizeConfig c>
+template <Constant<QuantizeConfig> c>
 DG_DEVICE void run_quantize_blocks(const QuantizeParams& params) {
     constexpr int32_t kLanes = kBlockK / kPieceK, kStep = c.threads / kLanes, kPieces = kBlockRows / kStep;
     const int32_t thread = static_cast<int32_t>(threadIdx.x), block = static_cast<int32_t>(blockIdx.x);

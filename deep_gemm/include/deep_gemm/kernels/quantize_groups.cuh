@@ -14,7 +14,7 @@
 namespace deep_gemm {
 
 /// The rows of a tile whose scales a lane makes: of the kLanes lanes of a group, the first ones have the first rows.
-template <QuantizeConfig c>
+template <Constant<QuantizeConfig> c>
 struct OwnRows {
     static constexpr int32_t kLanes = c.group_lanes(), kRows = c.rows;
     static constexpr int32_t kCount = kRows > kLanes ? kRows / kLanes : 1;    // rows of a lane
@@ -50,7 +50,7 @@ struct OwnRows {
     }
 };
 
-template <QuantizeConfig c>
+template <Constant<QuantizeConfig> c>
 DG_DEVICE void quantize_tile(const QuantizeParams& params, int32_t matrix, int32_t first_row, int32_t end,
                              int32_t first_column) {
     using Own = OwnRows<c>;
@@ -102,7 +102,7 @@ DG_DEVICE void quantize_tile(const QuantizeParams& params, int32_t matrix, int32
     }
 }
 
-template <QuantizeConfig c>
+template <Constant<QuantizeConfig> c>
 DG_DEVICE void run_quantize_groups(const QuantizeParams& params) {
     const uint32_t warp = blockIdx.x * kQuantizeWarps + threadIdx.x / 32;
     ptx::wait_for_previous_grid();

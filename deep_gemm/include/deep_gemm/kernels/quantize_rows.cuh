@@ -14,7 +14,7 @@
 namespace deep_gemm {
 
 /// What a scale is made of: the largest magnitude, or with zero points the range, which has 0 in it.
-template <QuantizeConfig c>
+template <Constant<QuantizeConfig> c>
 struct Range {
     float low = 0, high = 0;
 
@@ -37,7 +37,7 @@ DG_DEVICE int32_t sum_of_codes(uint2 codes) {
     return __dp4a(static_cast<int32_t>(codes.x), kOnes, __dp4a(static_cast<int32_t>(codes.y), kOnes, 0));
 }
 
-template <QuantizeConfig c>
+template <Constant<QuantizeConfig> c>
 DG_DEVICE void quantize_row(const QuantizeParams& params, int32_t matrix, int32_t row) {
     constexpr int32_t kStep = c.threads * kPieceK, kPieces = c.row_pieces();
     const int32_t first = static_cast<int32_t>(threadIdx.x) * kPieceK;
@@ -103,7 +103,7 @@ DG_DEVICE void quantize_row(const QuantizeParams& params, int32_t matrix, int32_
     if constexpr (c.sums) params.sums[index] = sum;
 }
 
-template <QuantizeConfig c>
+template <Constant<QuantizeConfig> c>
 DG_DEVICE void run_quantize_rows(const QuantizeParams& params) {
     const int32_t block = static_cast<int32_t>(blockIdx.x), matrix = block / params.row_tiles;
     ptx::wait_for_previous_grid();

@@ -6,7 +6,7 @@
 
 namespace deep_gemm {
 
-template <RouteConfig c>
+template <Constant<RouteConfig> c>
 DG_DEVICE void run_route_count(const RouteParams& params) {
     __shared__ int32_t counts[c.experts];
     for (int32_t i = static_cast<int32_t>(threadIdx.x); i < c.experts; i += kRouteThreads) counts[i] = 0;

@@ -7,7 +7,7 @@
 
 namespace deep_gemm {
 
-template <RouteConfig c>
+template <Constant<RouteConfig> c>
 struct RouteShared {
     int32_t next[kRouteWarps][c.experts];  // how many of a warp's choices; then the row of the next one
     int32_t before[c.experts];             // how many choices blocks before this one have
@@ -16,7 +16,7 @@ struct RouteShared {
 };
 
 /// How many choices of each expert there are, in all and before this block.
-template <RouteConfig c>
+template <Constant<RouteConfig> c>
 DG_DEVICE void add_up_blocks(const RouteParams& params, RouteShared<c>& shared) {
     for (int32_t expert = static_cast<int32_t>(threadIdx.x); expert < c.experts; expert += kRouteThreads) {
         int32_t total = 0, before = 0;
@@ -35,7 +35,7 @@ DG_DEVICE void add_up_blocks(const RouteParams& params, RouteShared<c>& shared) 
 }
 
 /// Where experts begin. One warp adds up their sizes, rounded up.
-template <RouteConfig c>
+template <Constant<RouteConfig> c>
 DG_DEVICE void place_experts(const RouteParams& params, RouteShared<c>& shared) {
     if constexpr (c.masked) {
         for (int32_t i = static_cast<int32_t>(threadIdx.x); i <= params.experts; i += kRouteThreads)
@@ -61,7 +61,7 @@ DG_DEVICE void place_experts(const RouteParams& params, RouteShared<c>& shared) 
 }
 
 /// A row that is no choice's.
-template <RouteConfig c>
+template <Constant<RouteConfig> c>
 DG_DEVICE void clear_row(const RouteParams& params, int32_t row) {
     params.source[row] = -1;
     if constexpr (c.indices) params.indices[row] = -1;
@@ -69,7 +69,7 @@ DG_DEVICE void clear_row(const RouteParams& params, int32_t row) {
 }
 
 /// Each expert's rows behind its choices, and what is behind all experts.
-template <RouteConfig c>
+template <Constant<RouteConfig> c>
 DG_DEVICE void clear_rows(const RouteParams& params, const RouteShared<c>& shared) {
     const int32_t warp = static_cast<int32_t>(blockIdx.x * kRouteWarps + threadIdx.x / 32),
                   lane = static_cast<int32_t>(threadIdx.x % 32), warps = params.blocks * kRouteWarps;
@@ -83,7 +83,7 @@ DG_DEVICE void clear_rows(const RouteParams& params, const RouteShared<c>& share
             clear_row<c>(params, row);
 }
 
-template <RouteConfig c>
+template <Constant<RouteConfig> c>
 DG_DEVICE void run_route_place(const RouteParams& params) {
     __shared__ RouteShared<c> shared;
     const int32_t thread = static_cast<int32_t>(threadIdx.x), warp = thread / 32, lane = thread % 32;

@@ -13,7 +13,7 @@ DG_DEVICE int32_t sum_of_bytes(const int4& piece) {
     return __dp4a(piece.x, kOnes, __dp4a(piece.y, kOnes, __dp4a(piece.z, kOnes, __dp4a(piece.w, kOnes, 0))));
 }
 
-template <RowSumsConfig kConfig>
+template <Constant<RowSumsConfig> kConfig>
 DG_DEVICE void run_row_sums(const RowSumsParams& params) {
     const uint32_t row = blockIdx.x * kRowSumsWarps + threadIdx.x / 32;
     const int32_t lane = static_cast<int32_t>(threadIdx.x % 32);

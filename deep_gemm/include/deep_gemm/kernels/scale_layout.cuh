@@ -27,14 +27,14 @@ DG_DEVICE uint32_t load_scale(const uint32_t* source, int64_t row_start, int32_t
 }
 
 /// The row whose word comes at this place of the target.
-template <ScaleLayoutConfig kConfig>
+template <Constant<ScaleLayoutConfig> kConfig>
 DG_DEVICE int32_t row_at(int32_t place) {
     if constexpr (!kConfig.in_blocks) return place;
     const int32_t in_block = place % kWordBlockRows;
     return place - in_block + in_block % 4 * 32 + in_block / 4;
 }
 
-template <ScaleLayoutConfig kConfig>
+template <Constant<ScaleLayoutConfig> kConfig>
 DG_DEVICE int64_t target_index(const ScaleLayoutParams& params, int32_t group, int32_t word, int32_t place) {
     if constexpr (!kConfig.in_blocks)
         return (static_cast<int64_t>(group) * params.k_words + word) * params.padded_rows + place;
@@ -43,7 +43,7 @@ DG_DEVICE int64_t target_index(const ScaleLayoutParams& params, int32_t group, i
            place % kWordBlockRows;
 }
 
-template <ScaleLayoutConfig kConfig>
+template <Constant<ScaleLayoutConfig> kConfig>
 DG_DEVICE void run_scale_layout(const ScaleLayoutParams& params) {
     constexpr int32_t kTileK = kConfig.tile_k;
     // One word more than a row: neighbours along K then lie in different banks.

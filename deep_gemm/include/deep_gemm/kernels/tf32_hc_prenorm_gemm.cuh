@@ -36,7 +36,7 @@ DG_DEVICE void split_finite_tf32(float value, uint32_t& high, uint32_t& low) {
 /// of 32 of K it has 8 of each row, which are the same 8 that it has of B's rows. With few rows both operands come
 /// through the ring: B is then as much of what is read, and K as long as the stages that are under way wait for memory
 /// once.
-template <PrenormConfig c>
+template <Constant<PrenormConfig> c>
 class PrenormWarp {
 public:
     DG_DEVICE PrenormWarp(uint32_t ring, int32_t first_row, int32_t first_col, int32_t lane, const PrenormParams& p)
@@ -218,7 +218,7 @@ private:
 };
 
 /// Of the CTAs of a cluster, each adds up its share of the elements and writes it.
-template <PrenormConfig c>
+template <Constant<PrenormConfig> c>
 DG_DEVICE void write_prenorm(const float* sums, int32_t rank, int32_t first_row, int32_t first_col, int32_t split,
                              const PrenormParams& p) {
     constexpr int32_t kElements = c.rows * c.sum_stride();
@@ -242,7 +242,7 @@ DG_DEVICE void write_prenorm(const float* sums, int32_t rank, int32_t first_row,
     }
 }
 
-template <PrenormConfig c>
+template <Constant<PrenormConfig> c>
 DG_DEVICE void run_tf32_hc_prenorm_gemm(const PrenormParams& p) {
     extern __shared__ __align__(128) uint8_t dynamic_smem[];
     const int32_t warp = __shfl_sync(0xffffffff, threadIdx.x / 32, 0), lane = ptx::lane();

@@ -31,7 +31,7 @@ struct SourceRows {
     int32_t begin, count;
 };
 
-template <TransposeConfig kConfig>
+template <Constant<TransposeConfig> kConfig>
 DG_DEVICE SourceRows find_rows(const TransposeParams& params, int32_t k_tile) {
     if constexpr (kConfig.k_grouped) {
         __shared__ SourceRows found;
@@ -49,7 +49,7 @@ DG_DEVICE SourceRows find_rows(const TransposeParams& params, int32_t k_tile) {
     }
 }
 
-template <TransposeConfig kConfig>
+template <Constant<TransposeConfig> kConfig>
 DG_DEVICE void run_transpose(const TransposeParams& params) {
     __shared__ alignas(16) uint32_t tile[kTransposeTile * kTransposeTile / 4];
     const int32_t block = static_cast<int32_t>(blockIdx.x), warp = static_cast<int32_t>(threadIdx.x) / 32,

@@ -10,7 +10,7 @@
 
 namespace deep_gemm {
 
-template <TransposeFp4Config kConfig>
+template <Constant<TransposeFp4Config> kConfig>
 DG_DEVICE void run_transpose_fp4(const TransposeFp4Params& params) {
     constexpr int32_t kLine = kFp4TileBytes + 4;  // neighbours along K lie in other banks
     constexpr int32_t kWords = kFp4Tile / 8, kChunks = kFp4TileBytes / 16;

@@ -9,7 +9,7 @@
 
 namespace deep_gemm {
 
-template <TransposeHalvesConfig kConfig>
+template <Constant<TransposeHalvesConfig> kConfig>
 DG_DEVICE void run_transpose_halves(const TransposeHalvesParams& params) {
     constexpr int32_t kLine = kHalvesTile + 2;  // neighbours along K lie in other banks
     constexpr int32_t kChunks = kHalvesTile * 2 / 16, kWords = kHalvesTile / 2;

@@ -33,6 +33,10 @@ constexpr GemmConfig product_of(const UnpackWeightsConfig& config) {
              .b = {.element = config.element, .scaling = scaling, .zeros_k = config.zeros_k}},
             {.swap_ab = true, .tile = {kPackedRows, 8, kPackedK}}};
 }
+template <Constant<UnpackWeightsConfig> kConfig>
+struct UnpackProduct {
+    static constexpr GemmConfig kProduct = product_of(kConfig);
+};
 
 /// Words of a row in a block, beside codes.
 constexpr int32_t unpacked_words(const UnpackWeightsConfig& config) {
@@ -42,7 +46,7 @@ constexpr int32_t unpacked_words(const UnpackWeightsConfig& config) {
 }
 
 /// Those of a CTA's blocks, in shared memory, as conversion reads a stage's.
-template <UnpackWeightsConfig kConfig>
+template <Constant<UnpackWeightsConfig> kConfig>
 struct BlockWords {
     static constexpr int32_t kOfBlock = unpacked_words(kConfig) * kPackedRows,
                              kCount = unpacked_blocks(kConfig.element) * kOfBlock;
@@ -81,9 +85,9 @@ DG_DEVICE void write_steps(uint8_t* row, uint8_t* next_row, const uint32_t (&ste
     *reinterpret_cast<uint4*>(next_row) = make_uint4(second[0], second[1], second[2], second[3]);
 }
 
-template <UnpackWeightsConfig kConfig>
+template <Constant<UnpackWeightsConfig> kConfig>
 DG_DEVICE void run_unpack_weights(const UnpackWeightsParams& params) {
-    constexpr GemmConfig c = product_of(kConfig);
+    constexpr Constant<GemmConfig> c = UnpackProduct<kConfig>::kProduct;
     using Units = PackedUnits<c>;
     using Words = BlockWords<kConfig>;
     constexpr int32_t kBlocks = unpacked_blocks(kConfig.element), kStepBytes = 32;

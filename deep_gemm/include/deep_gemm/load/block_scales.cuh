@@ -11,7 +11,7 @@ namespace deep_gemm {
 
 /// A warp reads 32 K blocks' scales at once, then each lane in turn hands over its own when the stage is free: one
 /// value for each run of rows or columns, so that the math warps need not know where 128-blocks end.
-template <GemmConfig c, typename Tiles = TileScheduler<c>, typename Smem>
+template <Constant<GemmConfig> c, typename Tiles = TileScheduler<c>, typename Smem>
 DG_DEVICE void load_block_scales(const Smem& smem, const GemmParams& params) {
     constexpr bool kOnRows = c.row_scales().per_block();
     constexpr int32_t kParts = scale_parts(c), kExtent = scale_extent(c), kBlocks = scale_blocks(kExtent),

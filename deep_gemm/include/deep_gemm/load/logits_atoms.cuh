@@ -10,7 +10,7 @@
 namespace deep_gemm {
 
 /// Queries of an atom, by the copy engine. By one lane.
-template <LogitsConfig c, typename Smem>
+template <Constant<LogitsConfig> c, typename Smem>
 DG_DEVICE void copy_queries(const Smem& smem, int32_t stage, int32_t first_row, const LogitsParams& p) {
     constexpr int32_t kProducts = c.products * c.row_groups(), kBytes = c.columns() * c.key_bytes();
     ptx::barrier_arrive_expect(smem.queries_full(stage), kBytes * kProducts);
@@ -21,7 +21,7 @@ DG_DEVICE void copy_queries(const Smem& smem, int32_t stage, int32_t first_row, 
 }
 
 /// What finishing logits takes beside that, by all lanes.
-template <LogitsConfig c, typename Smem>
+template <Constant<LogitsConfig> c, typename Smem>
 DG_DEVICE void write_atom(const Smem& smem, int32_t stage, const LogitsSegment& segment, int32_t lane,
                           const LogitsParams& p) {
     const AtomRows rows = rows_of_atom<c>(segment.atom, p);
@@ -42,7 +42,7 @@ DG_DEVICE void write_atom(const Smem& smem, int32_t stage, const LogitsSegment& 
 
 /// Walks the CTA's share. Behind the last atom one of no tiles says that there are no more. `write_more(stage, rows)`
 /// is what an architecture needs beside: all of the queries, if !kCopies.
-template <LogitsConfig c, bool kCopies, typename Smem, typename WriteMore>
+template <Constant<LogitsConfig> c, bool kCopies, typename Smem, typename WriteMore>
 DG_DEVICE void load_atoms(const Smem& smem, const LogitsShare& share, int32_t lane, const LogitsParams& p,
                           const WriteMore& write_more) {
     Ring<c.query_stages> ring;

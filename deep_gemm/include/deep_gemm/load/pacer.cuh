@@ -9,7 +9,7 @@ namespace deep_gemm {
 
 /// The load role waits here before each K block, so that no more blocks arrive than the share allows. A block keeps the
 /// tensor cores busy for so many cycles.
-template <GemmConfig c, int32_t kBusyCycles>
+template <Constant<GemmConfig> c, int32_t kBusyCycles>
 class Pacer {
 public:
     DG_DEVICE void wait() {

@@ -11,7 +11,7 @@ struct KeyPlace {
 };
 
 /// Of a segment. Its methods are called by all lanes of a warp.
-template <LogitsConfig c, bool = c.paged>
+template <Constant<LogitsConfig> c, bool = c.paged>
 class KeyBlocks {
 public:
     DG_DEVICE KeyBlocks(const LogitsSegment&, const LogitsParams&) {}
@@ -24,7 +24,7 @@ public:
     }
 };
 
-template <LogitsConfig c>
+template <Constant<LogitsConfig> c>
 class KeyBlocks<c, true> {
 public:
     DG_DEVICE KeyBlocks(const LogitsSegment& segment, const LogitsParams& p)

@@ -45,21 +45,21 @@ public:
 };
 
 /// The weights of a lane's columns, and of rows and heads that do not exist 0.
-template <LogitsConfig c>
+template <Constant<LogitsConfig> c>
 DG_DEVICE float logits_weight(int32_t row, int32_t rows_end, int32_t head, const LogitsParams& p) {
     if (row >= rows_end || head >= c.heads) return 0.0f;
     const auto* const weights = static_cast<const StorageOf<c.weights>*>(p.weights);
     return to_register<c.weights>(weights[row * p.weight_stride + head]);
 }
 
-template <LogitsConfig c>
+template <Constant<LogitsConfig> c>
 DG_DEVICE void store_logit(int32_t row, int32_t column, float value, const LogitsParams& p) {
     auto* const logits = static_cast<StorageOf<c.logits>*>(p.logits);
     from_register<c.logits>(logits[row * p.logits_stride + column], value);
 }
 
 /// Columns of a row that show no key become -inf; others are not touched. By warp `warp` of `warps` that share this.
-template <LogitsConfig c>
+template <Constant<LogitsConfig> c>
 DG_DEVICE void clean_logits(int32_t warp, int32_t warps, int32_t lane, const LogitsParams& p) {
     const int32_t chunks = ceil_div(p.columns, kLogitsCleanColumns);
     const int64_t items = static_cast<int64_t>(p.rows) * chunks;

@@ -8,7 +8,7 @@ namespace deep_gemm {
 
 /// How a head, or a key, lies among four lanes: each has a quarter of D, which is what it hands over to all products
 /// along K. Operands agree in that order, so no sum needs another.
-template <LogitsConfig c>
+template <Constant<LogitsConfig> c>
 struct Quarter {
     static constexpr int32_t kCodes = c.d / 4, kBytes = bytes_of(c.element, kCodes);
     using Conversion = ConvertCodes<c.element, c.multiplied, kCodes>;
@@ -41,7 +41,7 @@ struct Quarter {
 };
 
 /// Where the instruction scales 32 of K alike, its K is a group: a lane has a quarter of each.
-template <LogitsConfig c>
+template <Constant<LogitsConfig> c>
     requires(c.exponents_in_instruction())
 struct Quarter<c> {
     static constexpr int32_t kGroups = c.d / kMxGroup, kGroupBytes = bytes_of(c.element, kMxGroup),

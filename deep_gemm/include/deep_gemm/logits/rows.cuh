@@ -15,7 +15,7 @@ DG_DEVICE int32_t request_of_atom(int32_t atom, const LogitsParams& p) {
     return p.atoms_per_request == 1 ? atom : atom / p.atoms_per_request;
 }
 
-template <LogitsConfig c>
+template <Constant<LogitsConfig> c>
 DG_DEVICE AtomRows rows_of_atom(int32_t atom, const LogitsParams& p) {
     if constexpr (c.paged) {
         const int32_t request = request_of_atom(atom, p), part = atom - request * p.atoms_per_request;
@@ -29,7 +29,7 @@ DG_DEVICE AtomRows rows_of_atom(int32_t atom, const LogitsParams& p) {
 
 /// Of one row, of a request where keys are paged. An end before the start, or beyond what there is, is none of ours to
 /// trust.
-template <LogitsConfig c>
+template <Constant<LogitsConfig> c>
 DG_DEVICE KeyRange keys_of_row(int32_t row, int32_t request, const LogitsParams& p) {
     if constexpr (c.paged) {
         const int32_t end =
@@ -45,7 +45,7 @@ DG_DEVICE KeyRange keys_of_row(int32_t row, int32_t request, const LogitsParams&
 
 /// What the rows of an atom see together, from a multiple of 8 on: lines of logits are written in whole sectors. By one
 /// thread.
-template <LogitsConfig c>
+template <Constant<LogitsConfig> c>
 DG_DEVICE KeyRange keys_of_atom(int32_t atom, const LogitsParams& p) {
     const AtomRows rows = rows_of_atom<c>(atom, p);
     KeyRange all{0x7fffffff, 0};
@@ -62,7 +62,7 @@ DG_DEVICE KeyRange keys_of_atom(int32_t atom, const LogitsParams& p) {
 }
 
 /// The same by all lanes of a warp.
-template <LogitsConfig c>
+template <Constant<LogitsConfig> c>
 DG_DEVICE KeyRange keys_of_atom(int32_t atom, int32_t lane, const LogitsParams& p) {
     const AtomRows rows = rows_of_atom<c>(atom, p);
     KeyRange all{0x7fffffff, 0};

@@ -20,7 +20,7 @@ DG_DEVICE LogitsPart part_of_cta(Unsigned total) {
 }
 
 /// The share that begins among the atoms of a thread from `first` on, before which lies so much.
-template <LogitsConfig c>
+template <Constant<LogitsConfig> c>
 DG_DEVICE LogitsShare share_among(int32_t first, const LogitsPart& part, int64_t before, const LogitsParams& p) {
     int64_t left = part.begin - before;
 #pragma unroll 1
@@ -43,7 +43,7 @@ DG_DEVICE Number sum_up_to_lane(Number sum, int32_t lane) {
 }
 
 /// Of few atoms: each warp finds the share by itself, and none waits for another.
-template <LogitsConfig c>
+template <Constant<LogitsConfig> c>
 DG_DEVICE LogitsShare share_by_warp(const LogitsParams& p) {
     const int32_t lane = static_cast<int32_t>(threadIdx.x) % 32, each = ceil_div(p.atoms, 32);
     const int32_t first = min(lane * each, p.atoms), last = min(first + each, p.atoms);
@@ -62,7 +62,7 @@ DG_DEVICE LogitsShare share_by_warp(const LogitsParams& p) {
 }
 
 /// By all threads of the CTA, a whole number of warps. Ends with a barrier of all of them.
-template <LogitsConfig c, int32_t kThreads>
+template <Constant<LogitsConfig> c, int32_t kThreads>
 DG_DEVICE LogitsShare share_of_cta(ShareSmem& smem, const LogitsParams& p) {
     if (p.atoms <= kLogitsAtomsOfWarp) {
         __syncthreads();
@@ -100,7 +100,7 @@ struct LogitsSegment {
 };
 
 /// Walks a share, the same in each warp.
-template <LogitsConfig c>
+template <Constant<LogitsConfig> c>
 class ShareWalk {
 public:
     DG_DEVICE explicit ShareWalk(const LogitsShare& share) : share_(share) {}

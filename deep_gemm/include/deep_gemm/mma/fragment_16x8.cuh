@@ -72,16 +72,16 @@ constexpr int32_t fragment_d_cols(const GemmConfig& c) {
 }
 
 /// A thread's share of 16 rows of a tile, of the columns that its warp holds.
-template <GemmConfig c>
+template <Constant<GemmConfig> c>
 inline constexpr int32_t kAccumulators = Fragment16x8::registers(c.held_cols());
 
 /// What the tensor cores add up; complete sums, of which those may be the parts; and what is stored, into which sums
 /// may have been scaled.
-template <GemmConfig c>
+template <Constant<GemmConfig> c>
 using Accumulators = RegisterOf<c.block_sum()>[kAccumulators<c>];
-template <GemmConfig c>
+template <Constant<GemmConfig> c>
 using Sums = RegisterOf<c.sum()>[kAccumulators<c>];
-template <GemmConfig c>
+template <Constant<GemmConfig> c>
 using Results = RegisterOf<c.output>[c.gate.columns(kAccumulators<c>)];
 
 }  // namespace deep_gemm

@@ -24,7 +24,7 @@ constexpr int32_t block_steps(const GemmConfig& c) { return bytes_of(c.cols_oper
 constexpr int32_t block_words(int32_t k) { return k == kAll || k > kPackedK ? 1 : kPackedK / k; }
 
 /// A block lies in units of 16 bytes a thread of four warps, each for as many steps: warp by warp, 16 rows each.
-template <GemmConfig c>
+template <Constant<GemmConfig> c>
 struct PackedUnits {
     static constexpr int32_t kThreadBytes = 16, kWarpBytes = 32 * kThreadBytes, kBytes = packed_unit_bytes(kPackedRows),
                              kCount = packed_k(c) / kPackedK * packed_block_bytes(c.rows_operand().element) / kBytes,
@@ -34,7 +34,7 @@ struct PackedUnits {
 /// What becomes of a thread's words of a block: as the pair of elements says. Of what its rows have beside codes,
 /// `Smem` has zeros(stage) and row_scales(stage), a word for each of the tile's rows and then the next ones along K,
 /// and says which is the thread's of the rows that begin at `first_row`.
-template <GemmConfig c, Element = c.rows_operand().element, bool = c.row_scales().in_conversion()>
+template <Constant<GemmConfig> c, Element = c.rows_operand().element, bool = c.row_scales().in_conversion()>
 struct Conversion {
     using Way = Convert<c.rows_operand().element, c.cols_operand().element>;
 
@@ -59,7 +59,7 @@ struct Conversion {
 };
 
 /// The same less zero points: of the thread's two rows, in each group of K.
-template <GemmConfig c>
+template <Constant<GemmConfig> c>
 struct ConversionWithZeros {
     static constexpr Element kFrom = c.rows_operand().element;
     static constexpr Element kTo = c.cols_operand().element;
@@ -100,17 +100,17 @@ struct ConversionWithZeros {
     }
 };
 
-template <GemmConfig c>
+template <Constant<GemmConfig> c>
 struct Conversion<c, Element::u4, false> : ConversionWithZeros<c> {
     using ConversionWithZeros<c>::ConversionWithZeros;
 };
-template <GemmConfig c>
+template <Constant<GemmConfig> c>
 struct Conversion<c, Element::u8, false> : ConversionWithZeros<c> {
     using ConversionWithZeros<c>::ConversionWithZeros;
 };
 
 /// The same with the exponents of the thread's two rows, one for each step of K.
-template <GemmConfig c>
+template <Constant<GemmConfig> c>
 struct Conversion<c, Element::e2m1x, false> {
     uint32_t scales[2];
 
@@ -132,7 +132,7 @@ struct Conversion<c, Element::e2m1x, false> {
 };
 
 /// To 16 bits, times the scales of the thread's two rows: words of four along K.
-template <GemmConfig c>
+template <Constant<GemmConfig> c>
 struct Conversion<c, Element::e2m1, true> {
     using Way = Convert<Element::e2m1, c.cols_operand().element>;
     static constexpr int32_t kWords = block_words(entry_k(c.row_scales())), kStepK = 16;
@@ -160,7 +160,7 @@ struct Conversion<c, Element::e2m1, true> {
 };
 
 /// What sums are multiplied by of a stored row scale: all of it, or what is left beside exponents of 32 of K.
-template <GemmConfig c>
+template <Constant<GemmConfig> c>
 DG_DEVICE float row_scale(uint32_t address) {
     if constexpr (folds_exponents(c.rows_operand().element))
         return __int_as_float(ptx::load_shared_int(address) & static_cast<int32_t>(kScaleWithoutFields));

@@ -11,6 +11,12 @@ struct MoeLayerConfig {
     constexpr bool operator==(const MoeLayerConfig&) const = default;
 };
 
+/// As objects of their own (config.cuh).
+template <Constant<MoeLayerConfig> c>
+struct MoeLayerParts {
+    static constexpr GemmConfig kUp = c.up, kDown = c.down;
+};
+
 /// Whether a tile of `down` reads rows of one block of `up` only, and CTAs that compute tiles of both have one shape.
 constexpr bool fit_together(const GemmConfig& up, const GemmConfig& down) {
     return up.swap_ab == down.swap_ab && up.tile_m() == down.tile_m() && up.cluster == down.cluster &&

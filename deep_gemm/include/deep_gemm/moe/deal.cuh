@@ -8,7 +8,7 @@ namespace deep_gemm {
 
 /// Where tiles of `up` fill all waves but the last, those without one in it get as many of `down` first as it is worth;
 /// then all get one in turn. (Where there is one wave, nobody's rows are there before it is over.)
-template <GemmConfig c>
+template <Constant<GemmConfig> c>
 struct DealAfterUp {
     int32_t next;
 

@@ -12,13 +12,13 @@
 
 namespace deep_gemm {
 
-template <MoeLayerConfig c>
+template <Constant<MoeLayerConfig> c>
 class ReadyRows {
 public:
     DG_DEVICE explicit ReadyRows(const MoeLayerParams& params)
         : counters_(params.ready),
-          parts_(blocks_of_n<c.up>(params.up) * c.up.sm90.math_warpgroups * 4),
-          last_(parts_ + blocks_of_n<c.down>(params.down) - 1) {}
+          parts_(blocks_of_n<MoeLayerParts<c>::kUp>(params.up) * c.up.sm90.math_warpgroups * 4),
+          last_(parts_ + blocks_of_n<MoeLayerParts<c>::kDown>(params.down) - 1) {}
 
     /// One math warp has written what it has of a tile of `up`.
     DG_DEVICE void wrote(const Tile& tile) const {
@@ -37,7 +37,7 @@ public:
 
 private:
     /// Tiles side by side along N, those included that only fill up a cluster.
-    template <GemmConfig product>
+    template <Constant<GemmConfig> product>
     static DG_DEVICE uint32_t blocks_of_n(const GemmParams& params) {
         return (extent_n<product>(params) + product.super_tile_n() - 1) / product.super_tile_n() * product.cluster_n();
     }

@@ -35,7 +35,7 @@ DG_DEVICE float nearest(float value) {
 }
 
 /// Codes of eight quotients as they lie in memory: 8 bytes, or 4 of FP4. To those of integers `zero` is added.
-template <QuantizeConfig c>
+template <Constant<QuantizeConfig> c>
 DG_DEVICE uint2 codes_of(const float (&quotients)[kPieceK], float zero) {
     if constexpr (c.output == Element::e4m3) {
         uint32_t pairs[kPieceK / 2];  // the first in the low byte
@@ -63,7 +63,7 @@ DG_DEVICE uint2 codes_of(const float (&quotients)[kPieceK], float zero) {
 }
 
 /// Writes codes of a row from `column` on, those behind k left out. `row` is where it begins, in bytes.
-template <QuantizeConfig c>
+template <Constant<QuantizeConfig> c>
 DG_DEVICE void store_codes(const QuantizeParams& params, int64_t row, int32_t column, uint2 codes) {
     constexpr int32_t kPerByte = 8 / bits(c.output);
     uint8_t* const target = params.q + row + column / kPerByte;
@@ -80,7 +80,7 @@ DG_DEVICE void store_codes(const QuantizeParams& params, int64_t row, int32_t co
 }
 
 /// Quantises eight values and writes their codes, which are returned.
-template <QuantizeConfig c, typename Divisor>
+template <Constant<QuantizeConfig> c, typename Divisor>
 DG_DEVICE uint2 store_quantized(const QuantizeParams& params, int64_t row, int32_t column,
                                 const float (&values)[kPieceK], const Divisor& divisor, float zero = 0.0f) {
     float quotients[kPieceK];

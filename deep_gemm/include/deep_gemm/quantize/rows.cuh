@@ -7,14 +7,14 @@
 namespace deep_gemm {
 
 /// How many rows of a matrix exist, where all that do come first.
-template <QuantizeConfig c>
+template <Constant<QuantizeConfig> c>
 DG_DEVICE int32_t rows_of_matrix(const QuantizeParams& params, int32_t matrix) {
     if constexpr (c.layout == RowLayout::masked) return min(ptx::load_global_int(params.layout + matrix), params.rows);
     return params.rows;
 }
 
 /// A bit for each of kRows rows from `first` on, at a multiple of kRows. All lanes of a warp ask for the same ones.
-template <QuantizeConfig c, int32_t kRows>
+template <Constant<QuantizeConfig> c, int32_t kRows>
 DG_DEVICE uint32_t existing_rows(const QuantizeParams& params, int32_t first, int32_t end) {
     static_assert(kMaxTileRows % kRows == 0, "an expert begins where a tile does");
     const int32_t lane = static_cast<int32_t>(threadIdx.x % 32), row = first + lane;

@@ -8,7 +8,7 @@
 
 namespace deep_gemm {
 
-template <QuantizeConfig c>
+template <Constant<QuantizeConfig> c>
 DG_DEVICE float scale_of(float amax) {
     const float scale = __fdiv_rn(ptx::max_or_nan(amax, kSmallestAmax), largest_code(c.output));
     return c.powers_of_two() ? ceil_to_ue8m0(scale) : scale;
@@ -26,7 +26,7 @@ struct MadeScale {
     float divisor;
 };
 
-template <QuantizeConfig c>
+template <Constant<QuantizeConfig> c>
 DG_DEVICE MadeScale make_scale(const QuantizeParams& params, float amax) {
     if constexpr (c.scales == ScaleForm::e4m3) {
         const float whole = *params.whole, wanted = __fdiv_rn(__fdiv_rn(amax, largest_code(c.output)), whole);
@@ -67,21 +67,21 @@ struct AnyDivisor {
     }
 };
 
-template <QuantizeConfig c>
+template <Constant<QuantizeConfig> c>
 struct DivisorFor {
     using Type = Divisor<c.powers_of_two()>;
 };
-template <QuantizeConfig c>
+template <Constant<QuantizeConfig> c>
     requires(c.scales == ScaleForm::e4m3)
 struct DivisorFor<c> {
     using Type = AnyDivisor;
 };
-template <QuantizeConfig c>
+template <Constant<QuantizeConfig> c>
 using DivisorOf = typename DivisorFor<c>::Type;
 
 /// Writes the scale of a row and its `k_group`th group of K. The last one of a row fills up its word, as if zeros
 /// followed K.
-template <QuantizeConfig c>
+template <Constant<QuantizeConfig> c>
 DG_DEVICE void store_scale(const QuantizeParams& params, int64_t matrix, int64_t row, int32_t k_group,
                            uint32_t stored) {
     const int64_t first = matrix * params.s_group_stride + row * params.s_row_stride;

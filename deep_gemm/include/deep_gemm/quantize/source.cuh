@@ -8,7 +8,7 @@
 namespace deep_gemm {
 
 /// The words that eight elements are, gates and ups behind each other.
-template <QuantizeConfig c>
+template <Constant<QuantizeConfig> c>
 class Source {
 public:
     /// Of the row that begins at `row`, in elements, from `column` on; zeros behind k and where `exists` is false.
@@ -96,7 +96,7 @@ private:
 
 /// Nothing is computed before all loads were asked for: ptxas would do an activation first, and ask for the next row's
 /// words then. blockIdx.y is 0, which it does not know.
-template <QuantizeConfig c, int32_t kCount>
+template <Constant<QuantizeConfig> c, int32_t kCount>
 DG_DEVICE void wait_for_all(Source<c> (&sources)[kCount]) {
     if constexpr (c.gate != GateKind::none && kCount > 1) {
         uint32_t loaded = 0;

@@ -31,7 +31,7 @@ DG_DEVICE void tell_all(const Ranks& ranks, Phase phase, uint32_t call, int32_t 
 }
 
 /// Says what is wrong, where it can, and ends the launch.
-template <RanksConfig c>
+template <Constant<RanksConfig> c>
 DG_DEVICE void fail(const Ranks& ranks, Phase phase, int32_t other, uint32_t call, int32_t tokens, int32_t room) {
     auto* const fault = reinterpret_cast<volatile uint32_t*>(ranks.parts[ranks.rank] + kFlagBytes);
     fault[1] = static_cast<uint32_t>(other), fault[2] = call, fault[0] = static_cast<uint32_t>(phase) + 1;
@@ -51,7 +51,7 @@ DG_DEVICE void fail(const Ranks& ranks, Phase phase, int32_t other, uint32_t cal
 
 /// Until a rank has said that it is there in this call; how many tokens it has. By one thread. Of blocks that wait for
 /// the same the `first` one says whom it waited for in vain, before others end the launch.
-template <RanksConfig c>
+template <Constant<RanksConfig> c>
 DG_DEVICE int32_t wait_for(const Ranks& ranks, Phase phase, int32_t other, uint32_t call, bool first) {
     constexpr uint64_t kToSaySoNs = 2'000'000'000;
     const uint64_t timeout_ns = ranks.timeout_ns + (first ? 0 : kToSaySoNs);

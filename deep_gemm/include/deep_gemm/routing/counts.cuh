@@ -7,7 +7,7 @@
 namespace deep_gemm {
 
 /// The expert of a choice; `c.experts` where it has none.
-template <RouteConfig c>
+template <Constant<RouteConfig> c>
 DG_DEVICE int32_t expert_of(const RouteParams& params, int32_t choice) {
     if (choice >= params.choices) return c.experts;
     int64_t id;
@@ -25,7 +25,7 @@ DG_DEVICE int32_t first_choice() {
 }
 
 /// Counts the warp's choices of each expert in `of_warp`, which is zero.
-template <RouteConfig c>
+template <Constant<RouteConfig> c>
 DG_DEVICE void count_choices(const RouteParams& params, int32_t* of_warp) {
     int32_t experts[kRouteSteps];
     const int32_t first = first_choice() + static_cast<int32_t>(threadIdx.x % 32);

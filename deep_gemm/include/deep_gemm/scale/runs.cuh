@@ -35,7 +35,7 @@ constexpr int32_t col_scale_places(const GemmConfig& c) {
 #if defined(__CUDACC__)
 /// copy(offset in bytes, first row of B, entry) of each box of so many entries of such scales, of halves. `start`: the
 /// tile's first row or column.
-template <GemmConfig c, int32_t kExtent, int32_t kEntries, typename Copy>
+template <Constant<GemmConfig> c, int32_t kExtent, int32_t kEntries, typename Copy>
 DG_DEVICE void for_each_half_of_scales(int32_t start, int32_t n, const Copy& copy) {
     static_assert(c.gate.joins_halves());
     constexpr int32_t kHalf = scale_places(c, kExtent) / 2;

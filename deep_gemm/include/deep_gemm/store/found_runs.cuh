@@ -11,7 +11,7 @@ inline constexpr int32_t kRunsFound = 7;  // a named barrier, or the first of on
 
 /// Of a tile, by `kWarps` of each CTA, which have sums of it; or (`kByWarpgroup`) by each warpgroup of its own part. A
 /// piece of a warp has `kHeld` columns of D side by side.
-template <GemmConfig c, typename Smem, int32_t kHeld, int32_t kWarps, bool kByWarpgroup = false>
+template <Constant<GemmConfig> c, typename Smem, int32_t kHeld, int32_t kWarps, bool kByWarpgroup = false>
 class FoundRunsOf {
 public:
     DG_DEVICE explicit FoundRunsOf(const Smem& smem) : smem_(smem) {}

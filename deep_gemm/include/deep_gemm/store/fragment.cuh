@@ -14,18 +14,18 @@
 namespace deep_gemm {
 
 /// The place of what a gate has made of pairs of a fragment's values; without a gate, the fragment.
-template <GemmConfig c, bool = c.gate.any() && c.swap_ab>
+template <Constant<GemmConfig> c, bool = c.gate.any() && c.swap_ab>
 struct SelectPlaceOfD {
-    using Type = Fragment<behind_gate(c)>;
+    using Type = Fragment<ConfigParts<c>::kBehindGate>;
 };
-template <GemmConfig c>
+template <Constant<GemmConfig> c>
 struct SelectPlaceOfD<c, true> {
     using Type = SwappedGates<c>;
 };
 
 /// D's (or C's) elements behind one thread's accumulators: a place (epilogue/tile_end.cuh). Two running pointers are
 /// all the addressing that takes registers.
-template <GemmConfig c>
+template <Constant<GemmConfig> c>
 struct Fragment : RunExchange<c, fragment_d_cols(c)> {
     static constexpr int32_t kValues = kAccumulators<c>;
     using OfD = typename SelectPlaceOfD<c>::Type;
@@ -58,7 +58,7 @@ struct Fragment : RunExchange<c, fragment_d_cols(c)> {
 
     /// What a gate has made of the pairs of this one's values. Gates and ups are columns of the instruction; or see
     /// SwappedGates.
-    template <GemmConfig product>
+    template <Constant<GemmConfig> product>
     DG_DEVICE explicit Fragment(const Fragment<product>& of)
         : row(of.row),
           col(of.col / (2 * kGateCols) * kGateCols + of.col % kGateCols),
@@ -295,14 +295,14 @@ constexpr bool stores_byte_quads(const GemmConfig& c) {
 }
 
 /// And D's rows lie so, all 16 inside or none.
-template <GemmConfig c>
+template <Constant<GemmConfig> c>
 DG_DEVICE bool has_byte_quads(const Fragment<c>& at, const GemmParams& params) {
     return ((params.d_stride | params.d_group_stride | at.n_end) % 16) == 0 &&
            reinterpret_cast<uint64_t>(params.d_data) % 16 == 0;
 }
 
 /// Of 64 columns of a row each of four lanes has two of every eight, and stores 16 that follow each other.
-template <GemmConfig c>
+template <Constant<GemmConfig> c>
 DG_DEVICE void store_byte_quads(const Results<c>& results, const Fragment<c>& at, const GemmParams& params) {
     const int32_t lane = threadIdx.x % kQuad, first_col = at.col - Fragment16x8::col(lane) + lane * 16;
     auto* data =
@@ -332,7 +332,7 @@ DG_DEVICE void store_byte_quads(const Results<c>& results, const Fragment<c>& at
 }
 
 /// Registers to global memory, in place of what is there or added to it.
-template <GemmConfig c>
+template <Constant<GemmConfig> c>
 DG_DEVICE void store_direct(const Results<c>& total, const Fragment<c>& at, const GemmParams& params) {
     using Stored = typename Storage<c.output>::Type;
     constexpr bool kAdd = adds_to_memory(c.store);

@@ -9,7 +9,7 @@
 namespace deep_gemm {
 
 /// Of one tile after the other.
-template <GemmConfig c, typename Smem>
+template <Constant<GemmConfig> c, typename Smem>
 class PaddingRowsOf {
 public:
     DG_DEVICE explicit PaddingRowsOf(const Smem& smem) : smem_(smem) {}

@@ -7,12 +7,12 @@
 
 namespace deep_gemm {
 
-template <GemmConfig c>
+template <Constant<GemmConfig> c>
 struct Fragment;
 
 /// A place (epilogue/tile_end.cuh): of a warp's 16 rows, 8 gates and 8 ups, 8 columns of D are left. A thread has one
 /// of them, of the tile's rows of D two neighbours for each 8 columns of the instruction.
-template <GemmConfig c>
+template <Constant<GemmConfig> c>
 struct SwappedGates : RunExchange<c, fragment_d_cols(c)> {
     static constexpr int32_t kValues = kAccumulators<c> / 2;
     int32_t row, col, m_end, n_end, group, expert;

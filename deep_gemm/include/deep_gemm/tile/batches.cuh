@@ -6,7 +6,7 @@
 namespace deep_gemm {
 
 /// Matrices one after the other, and the tiles of each as those of one matrix.
-template <GemmConfig c>
+template <Constant<GemmConfig> c>
 class BatchScheduler {
 public:
     static constexpr bool kReadsTable = false;
@@ -49,11 +49,11 @@ private:
     int32_t next_, at_ = 0;
 };
 
-template <GemmConfig c, typename Deal>
+template <Constant<GemmConfig> c, typename Deal>
 class TileScheduler<c, Deal, Grouping::batched, false> : public BatchScheduler<c> {
     using BatchScheduler<c>::BatchScheduler;
 };
-template <GemmConfig c, typename Deal>
+template <Constant<GemmConfig> c, typename Deal>
 class TileScheduler<c, Deal, Grouping::batch_sum, false> : public BatchScheduler<c> {
     using BatchScheduler<c>::BatchScheduler;
 };
@@ -63,7 +63,7 @@ struct BlockPlace {
     int32_t k, matrix;
 };
 
-template <GemmConfig c>
+template <Constant<GemmConfig> c>
 DG_DEVICE BlockPlace place_block(const GemmParams& params, int32_t block) {
     if constexpr (c.grouping != Grouping::batch_sum) return {block * c.tile.k, 0};
     const int32_t matrix = params.matrix_blocks.quotient(block);

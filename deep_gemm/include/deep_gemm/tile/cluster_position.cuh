@@ -6,7 +6,7 @@
 
 namespace deep_gemm {
 
-template <GemmConfig c>
+template <Constant<GemmConfig> c>
 struct ClusterPosition {
     int32_t row = 0, col = 0, k = 0;
 

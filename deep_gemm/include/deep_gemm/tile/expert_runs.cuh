@@ -13,7 +13,7 @@ namespace deep_gemm {
 /// and a warp's first and last one for their neighbours' beyond the warp too, so that memory is waited for once, and
 /// again only where a first row is padding. It then knows whether a run begins or ends there; how many begin before it
 /// is its run's number.
-template <GemmConfig c, int32_t kThreads>
+template <Constant<GemmConfig> c, int32_t kThreads>
 class ExpertRuns {
 public:
     /// Where entries of the group table lie, and room for a number of each warp and step (kRunCountBytes).

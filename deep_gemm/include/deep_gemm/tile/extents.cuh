@@ -5,11 +5,11 @@
 
 namespace deep_gemm {
 
-template <GemmConfig c>
+template <Constant<GemmConfig> c>
 DG_DEVICE int32_t extent_m(const GemmParams& params) {
     return c.shape.m ? c.shape.m : params.m;
 }
-template <GemmConfig c>
+template <Constant<GemmConfig> c>
 DG_DEVICE int32_t extent_n(const GemmParams& params) {
     return c.shape.n ? c.shape.n : params.n;
 }

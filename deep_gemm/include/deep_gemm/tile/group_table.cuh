@@ -8,7 +8,7 @@
 
 namespace deep_gemm {
 
-template <GemmConfig c>
+template <Constant<GemmConfig> c>
 struct GroupTable {
     uint32_t base;
 

@@ -83,7 +83,7 @@ constexpr int32_t blocks_per_word(const GemmConfig& c, const Scaling& scaling) {
 }
 
 /// K blocks of a launch's groups, gathered once a CTA into shared memory.
-template <GemmConfig c>
+template <Constant<GemmConfig> c>
 struct KGroupTable {
     uint32_t base;
 

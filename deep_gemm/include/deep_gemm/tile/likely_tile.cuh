@@ -6,7 +6,7 @@
 namespace deep_gemm {
 
 /// The tile that this CTA begins with if all groups have as many rows as the host expects; false if there is none then.
-template <GemmConfig c>
+template <Constant<GemmConfig> c>
 DG_DEVICE bool likely_first_tile(const GemmParams& params, Tile& tile) {
     const Rasterizer<c> raster(params);
     const int32_t blocks = params.likely_blocks, group_tiles = blocks * raster.n_blocks, first = first_place<c>(params);

@@ -15,7 +15,7 @@
 namespace deep_gemm {
 
 /// What the layout says of a row, to all lanes of a warp.
-template <GemmConfig c>
+template <Constant<GemmConfig> c>
 struct ExpertOfRows {
     const GemmParams& params;
 
@@ -29,7 +29,7 @@ struct ExpertOfRows {
 
 /// The blocks of nothing but padding that this CTA fills, 8 rows at a time: CTAs take them in turn, since such blocks
 /// may all lie together. Each lane looks at 8 rows, so that memory is waited for once in 32 times.
-template <GemmConfig c>
+template <Constant<GemmConfig> c>
 class PaddingBlocks {
 public:
     /// This is the `warp`th warp of a CTA's `warps` that fill them.
@@ -103,14 +103,14 @@ private:
 };
 
 /// Where each of a CTA's warps fills its share when all tiles are done.
-template <GemmConfig c>
+template <Constant<GemmConfig> c>
 DG_DEVICE void fill_padding_blocks(const GemmParams& params, uint32_t warp, uint32_t warps) {
     PaddingBlocks<c> blocks(params, warp, warps);
     while (blocks.left()) blocks.fill();
 }
 
 /// The padding role: one warp.
-template <GemmConfig c, typename Smem>
+template <Constant<GemmConfig> c, typename Smem>
 DG_DEVICE void find_padding(const Smem& smem, const GemmParams& params) {
     constexpr int32_t kWords = padding_words(c);
     const int32_t lane = ptx::lane();

@@ -23,22 +23,22 @@ DG_DEVICE int32_t wanted_rows(const Tile& tile) {
 }
 
 /// Third coordinate of each tensor for a tile.
-template <GemmConfig c>
+template <Constant<GemmConfig> c>
 DG_DEVICE int32_t group_of_a(const Tile& tile) {
     return c.grouping == Grouping::masked || c.grouping == Grouping::batched ? tile.group : 0;
 }
-template <GemmConfig c>
+template <Constant<GemmConfig> c>
 DG_DEVICE int32_t group_of_b(const Tile& tile) {
     return divides_k(c.grouping) ? 0 : tile.group;
 }
-template <GemmConfig c>
+template <Constant<GemmConfig> c>
 DG_DEVICE int32_t group_of_d(const Tile& tile) {
     return c.grouping == Grouping::masked || has_equal_groups(c.grouping) ? tile.group : 0;
 }
 
 /// Walks the tiles of one matrix or one group: `strip` blocks of M together, all of N block by block, then the next
 /// strip.
-template <GemmConfig c>
+template <Constant<GemmConfig> c>
 struct Rasterizer {
     ClusterPosition<c> position;
     int32_t n_blocks, k_blocks;
@@ -81,7 +81,7 @@ struct Rasterizer {
 };
 
 /// Where this CTA begins to walk the tiles; from there it takes as many steps as CTAs, or clusters, walk beside it.
-template <GemmConfig c>
+template <Constant<GemmConfig> c>
 DG_DEVICE int32_t first_place(const GemmParams& params) {
     if constexpr (!has_cta_order(c)) return blockIdx.x / c.tile_ctas();
     const int32_t place = params.cta_order[blockIdx.x / c.cluster.size()];
@@ -89,7 +89,7 @@ DG_DEVICE int32_t first_place(const GemmParams& params) {
 }
 
 /// Which tiles a CTA gets, by their numbers: of n CTAs (or clusters) each takes every n-th.
-template <GemmConfig c>
+template <Constant<GemmConfig> c>
 struct EvenDeal {
     int32_t next;
 
@@ -100,11 +100,11 @@ struct EvenDeal {
 /// `next` says whether there is another tile, and its K blocks; `place` says where it lies. Two calls, because the
 /// second takes a while and multiplying can begin without it, unless the tile is kPlaced already. kReadsTable: only
 /// behind the table of groups.
-template <GemmConfig c, typename Deal = EvenDeal<c>, Grouping = c.grouping, bool = has_group_table(c)>
+template <Constant<GemmConfig> c, typename Deal = EvenDeal<c>, Grouping = c.grouping, bool = has_group_table(c)>
 class TileScheduler;
 
 /// One matrix.
-template <GemmConfig c, typename Deal>
+template <Constant<GemmConfig> c, typename Deal>
 class TileScheduler<c, Deal, Grouping::dense, false> {
 public:
     static constexpr bool kReadsTable = false;
@@ -148,7 +148,7 @@ private:
 /// tile's height divides, so that all rows of a tile that name an expert name the same one, mostly its first row.
 ///
 /// Always one tile ahead, so that nobody waits for the first row's index.
-template <GemmConfig c, typename Deal>
+template <Constant<GemmConfig> c, typename Deal>
 class TileScheduler<c, Deal, Grouping::m_contiguous, false> {
 public:
     static constexpr bool kReadsTable = false;
@@ -215,7 +215,7 @@ private:
 
 /// Groups whose rows the device counts; a table in shared memory says where each begins. Extents are read again for
 /// each tile: the highest ones leave few registers.
-template <GemmConfig c, typename Deal, Grouping kGrouping>
+template <Constant<GemmConfig> c, typename Deal, Grouping kGrouping>
 class TileScheduler<c, Deal, kGrouping, true> {
 public:
     static constexpr bool kReadsTable = true;
@@ -278,7 +278,7 @@ private:
 
 /// One product per range of K, all of the same extents. Extents are read again for each tile: registers are short where
 /// there are three math warpgroups.
-template <GemmConfig c, typename Deal>
+template <Constant<GemmConfig> c, typename Deal>
 class TileScheduler<c, Deal, Grouping::k_contiguous, false> {
 public:
     static constexpr bool kReadsTable = true;

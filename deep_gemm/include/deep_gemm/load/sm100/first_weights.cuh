@@ -16,7 +16,7 @@ constexpr bool fetches_first_weights(const GemmConfig& c) { return !divides_k(c.
 
 /// The tile that this CTA begins with, by nothing that a preceding kernel may write; false if there is none. Of groups
 /// it is the likely one.
-template <GemmConfig c>
+template <Constant<GemmConfig> c>
 DG_DEVICE bool first_tile(const Smem<c>& smem, const GemmParams& params, Tile& tile) {
     if constexpr (has_fixed_extents(c.grouping)) {
         TileScheduler<c> tiles(params, smem.groups());
@@ -29,7 +29,7 @@ DG_DEVICE bool first_tile(const Smem<c>& smem, const GemmParams& params, Tile& t
 }
 
 /// Boxes of one K block, as load_operand copies them; of packed weights `group` is its first block of rows.
-template <GemmConfig c, int32_t kExtent>
+template <Constant<GemmConfig> c, int32_t kExtent>
 DG_DEVICE void fetch_weights(const TensorMap& map, int32_t k, int32_t start, int32_t group) {
     if constexpr (converts(c))
         return ptx::prefetch_box(&map, 0, k / kPackedK * packed_lines(c.b.element), group + start / kPackedRows);
@@ -40,7 +40,7 @@ DG_DEVICE void fetch_weights(const TensorMap& map, int32_t k, int32_t start, int
 }
 
 /// Boxes of one word, or of as many as a K block has, as load_words copies them.
-template <GemmConfig c, int32_t kExtent>
+template <Constant<GemmConfig> c, int32_t kExtent>
 DG_DEVICE void fetch_words(const TensorMap& map, int32_t word, int32_t start, int32_t group, int32_t group_rows) {
     if constexpr (b_in_blocks(c)) {
         const int32_t first = group * scale_blocks(group_rows) + start / kScaleRows;
@@ -52,7 +52,7 @@ DG_DEVICE void fetch_words(const TensorMap& map, int32_t word, int32_t start, in
 }
 
 /// As many K blocks as there are stages. One thread.
-template <GemmConfig c>
+template <Constant<GemmConfig> c>
 DG_DEVICE void fetch_first_weights(const Smem<c>& smem, const GemmParams& params) {
     Tile tile;
     if (!first_tile<c>(smem, params, tile)) return;

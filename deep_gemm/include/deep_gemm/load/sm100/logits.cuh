@@ -13,7 +13,7 @@ DG_DEVICE int32_t tiles_of_product(int32_t tiles, int32_t done) { return min(kLo
 
 /// Keys of a product, with their words. Where the segment ends within them, the rest of the stage is left as it is:
 /// rows of a product do not mix, and those logits are none of this CTA's.
-template <LogitsConfig c>
+template <Constant<LogitsConfig> c>
 DG_DEVICE void load_keys(const LogitsSmem<c>& smem, const LogitsShare& share, int32_t lane, const LogitsParams& p) {
     // Keys that follow each other in memory.
     constexpr int32_t kRun = c.paged && c.block_keys < kLogitsTile ? c.block_keys : kLogitsTile;
@@ -45,7 +45,7 @@ DG_DEVICE void load_keys(const LogitsSmem<c>& smem, const LogitsShare& share, in
 }
 
 /// Words of exponents of each stage of keys, by one warp.
-template <LogitsConfig c>
+template <Constant<LogitsConfig> c>
 DG_DEVICE void transpose_key_words(const LogitsSmem<c>& smem, const LogitsShare& share, int32_t lane,
                                    const LogitsParams& p) {
     Ring<c.stages> ring;
@@ -64,7 +64,7 @@ DG_DEVICE void transpose_key_words(const LogitsSmem<c>& smem, const LogitsShare&
 
 /// Words of exponents of an atom's heads, where tensor memory's copies find them. Of rows and heads that do not exist
 /// they are 0, which is a power of two.
-template <LogitsConfig c>
+template <Constant<LogitsConfig> c>
 DG_DEVICE void write_query_words(const LogitsSmem<c>& smem, int32_t stage, const AtomRows& rows, int32_t lane,
                                  const LogitsParams& p) {
 #pragma unroll 2

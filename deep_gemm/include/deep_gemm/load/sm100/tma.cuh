@@ -13,7 +13,7 @@
 namespace deep_gemm::sm100 {
 
 /// A box at (x, y). In a pair, `barrier` may be the leader's.
-template <GemmConfig c>
+template <Constant<GemmConfig> c>
 DG_DEVICE void load_box(uint32_t destination, const TensorMap& map, uint32_t barrier, int32_t x, int32_t y,
                         int32_t group, ptx::CacheHint hint) {
     if constexpr (mma_ctas(c) == 1)
@@ -23,7 +23,7 @@ DG_DEVICE void load_box(uint32_t destination, const TensorMap& map, uint32_t bar
 }
 
 /// `kExtent` rows of an operand, of one K block.
-template <GemmConfig c, Operand kOperand, int32_t kExtent>
+template <Constant<GemmConfig> c, Constant<Operand> kOperand, int32_t kExtent>
 DG_DEVICE void load_operand(uint32_t destination, const TensorMap& map, uint32_t barrier, int32_t k, int32_t start,
                             int32_t group, ptx::CacheHint hint) {
     if constexpr (kOperand.mn_major()) {
@@ -37,7 +37,7 @@ DG_DEVICE void load_operand(uint32_t destination, const TensorMap& map, uint32_t
 }
 
 /// `kExtent` rows of B where tiles have gates and ups (gated_map, csrc/api/run/params.cpp).
-template <GemmConfig c, int32_t kExtent>
+template <Constant<GemmConfig> c, int32_t kExtent>
 DG_DEVICE void load_gated_operand(uint32_t destination, const TensorMap& map, uint32_t barrier, int32_t k,
                                   int32_t start, int32_t group, ptx::CacheHint hint) {
     constexpr int32_t kPairs = 2 * kGateCols;
@@ -49,7 +49,7 @@ DG_DEVICE void load_gated_operand(uint32_t destination, const TensorMap& map, ui
 }
 
 /// Words of scales of `kExtent` rows, kWords from `word` on. `in_blocks`: sm100::Schedule. `of_b`: of B's rows.
-template <GemmConfig c, int32_t kExtent, bool kInBlocks, int32_t kWords, bool kOfB>
+template <Constant<GemmConfig> c, int32_t kExtent, bool kInBlocks, int32_t kWords, bool kOfB>
 DG_DEVICE void load_words(uint32_t destination, const TensorMap& map, uint32_t barrier, int32_t start, int32_t word,
                           int32_t group, int32_t group_rows) {
     constexpr auto kHint = ptx::CacheHint::normal;
@@ -77,7 +77,7 @@ struct TileSource {
     int32_t k_origin;
 };
 
-template <GemmConfig c>
+template <Constant<GemmConfig> c>
 DG_DEVICE TileSource tile_source(const GemmParams& params, const Tile& tile) {
     if constexpr (c.group_maps) {
         const GroupMaps* groups = static_cast<const ParamsFor<c>&>(params).groups;
@@ -89,7 +89,7 @@ DG_DEVICE TileSource tile_source(const GemmParams& params, const Tile& tile) {
 }
 
 /// The load warp: all its lanes walk tiles and K blocks together, and one of them copies.
-template <GemmConfig c>
+template <Constant<GemmConfig> c>
 class LoadRole {
 public:
     DG_DEVICE LoadRole(const Smem<c>& smem, const GemmParams& params) : smem_(smem), params_(params) {}
@@ -142,14 +142,14 @@ private:
             load_gated_operand<c, kRows>(smem_.rows(ring_.stage), *source.rows, full, k, tile.row, row_group + matrix,
                                          kHintB);
         else
-            load_operand<c, c.rows_operand(), kRows>(smem_.rows(ring_.stage), *source.rows, full, k, tile.row,
-                                                     row_group + matrix, c.swap_ab ? kHintB : kHintA);
+            load_operand<c, ConfigParts<c>::kRows, kRows>(smem_.rows(ring_.stage), *source.rows, full, k, tile.row,
+                                                          row_group + matrix, c.swap_ab ? kHintB : kHintA);
         if constexpr (c.gate.joins() && !c.swap_ab)
             load_gated_operand<c, own_cols(c)>(smem_.cols(ring_.stage), *source.cols, full, k, own_col,
                                                col_group + matrix, kHintB);
         else
-            load_operand<c, c.cols_operand(), own_cols(c)>(smem_.cols(ring_.stage), *source.cols, full, k, own_col,
-                                                           col_group + matrix, c.swap_ab ? kHintA : kHintB);
+            load_operand<c, ConfigParts<c>::kCols, own_cols(c)>(smem_.cols(ring_.stage), *source.cols, full, k, own_col,
+                                                                col_group + matrix, c.swap_ab ? kHintA : kHintB);
         const int32_t row_extent = c.swap_ab ? extent_n<c>(params_) : extent_m<c>(params_),
                       col_extent = c.swap_ab ? extent_m<c>(params_) : extent_n<c>(params_);
         if (row_word)

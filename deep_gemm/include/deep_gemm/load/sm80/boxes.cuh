@@ -13,12 +13,12 @@
 namespace deep_gemm::sm80 {
 
 /// A side's scales, where threads copy them.
-template <GemmConfig c, bool kRows, bool = scales_in_boxes(c, kRows)>
+template <Constant<GemmConfig> c, bool kRows, bool = scales_in_boxes(c, kRows)>
 class CopiedScales : public ScaleCopies<c, kRows ? c.row_scales() : c.col_scales(), kRows ? c.tile.rows : c.tile.cols,
                                         c.gate.joins() && c.swap_ab == kRows> {};
 
 /// Nothing, where they come in a box.
-template <GemmConfig c, bool kRows>
+template <Constant<GemmConfig> c, bool kRows>
 class CopiedScales<c, kRows, true> {
 public:
     DG_DEVICE void place(const GemmParams&, const TensorMap&, int32_t, int32_t, int32_t) const {}
@@ -26,7 +26,7 @@ public:
     DG_DEVICE void advance(int32_t) const {}
 };
 
-template <GemmConfig c, bool kRows>
+template <Constant<GemmConfig> c, bool kRows>
 struct BoxedSide {
     static constexpr Operand kOperand = kRows ? c.rows_operand() : c.cols_operand();
     static constexpr int32_t kExtent = kRows ? c.tile.rows : c.tile.cols;
@@ -48,7 +48,7 @@ struct BoxedSide {
     }
 };
 
-template <GemmConfig c>
+template <Constant<GemmConfig> c>
 class BoxCopies {
     using Rows = BoxedSide<c, true>;
     using Cols = BoxedSide<c, false>;
@@ -99,10 +99,10 @@ public:
 
 private:
     DG_DEVICE int32_t row_scale_place(const Tile& tile, int32_t block) const {
-        return scale_place<c, c.row_scales()>(tile, block, smem_.groups(), params_);
+        return scale_place<c, ConfigParts<c>::kRowScales>(tile, block, smem_.groups(), params_);
     }
     DG_DEVICE int32_t col_scale_place(const Tile& tile, int32_t block) const {
-        return scale_place<c, c.col_scales()>(tile, block, smem_.groups(), params_);
+        return scale_place<c, ConfigParts<c>::kColScales>(tile, block, smem_.groups(), params_);
     }
 
     const Smem<c>& smem_;

@@ -18,14 +18,14 @@ DG_DEVICE uint32_t chunk_offset(int32_t line, int32_t chunk) {
 }
 
 /// Of the threads that copy a stage, which is this one.
-template <GemmConfig c>
+template <Constant<GemmConfig> c>
 DG_DEVICE int32_t copy_thread() {
     return threadIdx.x % copy_threads(c);
 }
 
 /// A thread's copies of an operand: the same chunk of every so many lines. `kGated`: of B, where tiles have gates and
 /// ups, in their order.
-template <GemmConfig c, Operand o, int32_t kExtent, bool kGated, bool = o.packed()>
+template <Constant<GemmConfig> c, Constant<Operand> o, int32_t kExtent, bool kGated, bool = o.packed()>
 class OperandCopies {
     static constexpr int32_t kLines = o.mn_major() ? c.tile.k : kExtent,
                              kSpans = (o.mn_major() ? bytes_of(o.element, kExtent) : row_bytes(c, o)) / kSwizzleBytes,
@@ -117,7 +117,7 @@ private:
 
 /// Packed weights: blocks of 64 rows by 128 of K, or of fewer rows in each of a block's units, as they lie; those that
 /// follow each other along K together.
-template <GemmConfig c, Operand o, int32_t kExtent>
+template <Constant<GemmConfig> c, Constant<Operand> o, int32_t kExtent>
 class OperandCopies<c, o, kExtent, false, true> {
     static constexpr int32_t kUnitBytes = packed_unit_bytes(kPackedRows), kTaken = packed_unit_bytes(kExtent),
                              kRunBytes = c.tile.k / kPackedK * packed_block_bytes(o.element),
@@ -171,7 +171,8 @@ private:
 
 /// A thread's copies of an operand's scales, or words like them, four bytes at a time: of each row, MN-major, or of
 /// blocks of rows. Those of gates and ups come as `OperandCopies` has their rows.
-template <GemmConfig c, Scaling scaling, int32_t kExtent, bool kGated, bool kPerRow = scaling.per_row()>
+template <Constant<GemmConfig> c, Constant<Scaling> scaling, int32_t kExtent, bool kGated,
+          bool kPerRow = scaling.per_row()>
 class ScaleCopies {
 public:
     /// `first`: the tile's first row; `entry`: of K, the next stage's first.
@@ -235,7 +236,7 @@ private:
 };
 
 /// A thread's copies of all that a stage holds.
-template <GemmConfig c>
+template <Constant<GemmConfig> c>
 class ThreadCopies {
 public:
     DG_DEVICE ThreadCopies(const Smem<c>& smem, const GemmParams& params) : smem_(smem), params_(params) {}
@@ -258,13 +259,16 @@ public:
         }
         const auto [k, matrix] = place_block<c>(params_, block - origin);
         k_left_ = cols->sizes[c.cols_operand().mn_major() ? 1 : 0] - k;
-        place<c.rows_operand()>(rows_, *rows, k, tile.row, row_group<c>(tile) + matrix);
-        place<c.cols_operand()>(cols_, *cols, k, tile.col, col_group<c>(tile) + matrix);
+        place<ConfigParts<c>::kRows>(rows_, *rows, k, tile.row, row_group<c>(tile) + matrix);
+        place<ConfigParts<c>::kCols>(cols_, *cols, k, tile.col, col_group<c>(tile) + matrix);
         row_scales_.place(params_, params_.row_scales, tile.row,
-                          scale_place<c, c.row_scales()>(tile, block, smem_.groups(), params_), row_group<c>(tile));
+                          scale_place<c, ConfigParts<c>::kRowScales>(tile, block, smem_.groups(), params_),
+                          row_group<c>(tile));
         col_scales_.place(params_, params_.col_scales, tile.col,
-                          scale_place<c, c.col_scales()>(tile, block, smem_.groups(), params_), col_group<c>(tile));
-        zeros_.place(params_, params_.zeros, tile.row, scale_entry(zero_words(c), block, c.tile.k), row_group<c>(tile));
+                          scale_place<c, ConfigParts<c>::kColScales>(tile, block, smem_.groups(), params_),
+                          col_group<c>(tile));
+        constexpr Scaling kZeroWords = zero_words(c);
+        zeros_.place(params_, params_.zeros, tile.row, scale_entry(kZeroWords, block, c.tile.k), row_group<c>(tile));
     }
 
     /// From the K block before to this one, ahead of its copies: behind them, it would wait until they have read their
@@ -296,7 +300,7 @@ private:
         zeros_.copy(smem_.zeros(stage), rows_left, k_left_);
     }
 
-    template <Operand o, typename Copies>
+    template <Constant<Operand> o, typename Copies>
     DG_DEVICE void place(Copies& copies, const PlainMap& map, int32_t k, int32_t start, int32_t group) {
         if constexpr (o.packed())
             copies.place(map, k, group * packed_blocks(extent_n<c>(params_)) * kPackedRows + start);
@@ -308,11 +312,11 @@ private:
     const GemmParams& params_;
     static constexpr bool kGatedRows = c.gate.joins() && c.swap_ab, kGatedCols = c.gate.joins() && !c.swap_ab;
 
-    OperandCopies<c, c.rows_operand(), c.tile.rows, kGatedRows> rows_;
-    OperandCopies<c, c.cols_operand(), c.tile.cols, kGatedCols> cols_;
-    ScaleCopies<c, c.row_scales(), c.tile.rows, kGatedRows> row_scales_;
-    ScaleCopies<c, c.col_scales(), c.tile.cols, kGatedCols> col_scales_;
-    ScaleCopies<c, zero_words(c), c.tile.rows, false, c.rows_operand().has_zeros()> zeros_;
+    OperandCopies<c, ConfigParts<c>::kRows, c.tile.rows, kGatedRows> rows_;
+    OperandCopies<c, ConfigParts<c>::kCols, c.tile.cols, kGatedCols> cols_;
+    ScaleCopies<c, ConfigParts<c>::kRowScales, c.tile.rows, kGatedRows> row_scales_;
+    ScaleCopies<c, ConfigParts<c>::kColScales, c.tile.cols, kGatedCols> col_scales_;
+    ScaleCopies<c, ZeroWords<c>::kScaling, c.tile.rows, false, c.rows_operand().has_zeros()> zeros_;
     int32_t k_left_ = 0;  // from the K block's start on
 };
 

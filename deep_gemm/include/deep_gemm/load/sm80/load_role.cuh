@@ -6,18 +6,18 @@
 
 namespace deep_gemm::sm80 {
 
-template <GemmConfig c, bool = c.sm80.copy_engine>
+template <Constant<GemmConfig> c, bool = c.sm80.copy_engine>
 struct StageCopies : ThreadCopies<c> {
     using ThreadCopies<c>::ThreadCopies;
 };
-template <GemmConfig c>
+template <Constant<GemmConfig> c>
 struct StageCopies<c, true> : BoxCopies<c> {
     using BoxCopies<c>::BoxCopies;
 };
 
 /// Walks the tiles ahead of those that are multiplied, a stage at a time: a K block, or a tile without any, or that
 /// there are no more.
-template <GemmConfig c>
+template <Constant<GemmConfig> c>
 class LoadRole {
     using Copies = StageCopies<c>;
 

@@ -10,7 +10,7 @@ namespace deep_gemm::sm80 {
 
 /// Queries of an atom, their weights, and what they see. A thread has whole heads. What tensor cores do not know as NaN
 /// becomes NaN by the head's weight.
-template <LogitsConfig c>
+template <Constant<LogitsConfig> c>
 DG_DEVICE void load_queries(uint8_t* smem, int32_t atom, const LogitsParams& p) {
     using Lane = Quarter<c>;
     constexpr LogitsSmemPlan kPlan = plan_logits_smem(c);
@@ -50,7 +50,7 @@ DG_DEVICE void load_queries(uint8_t* smem, int32_t atom, const LogitsParams& p) 
 }
 
 /// 32 keys of a warp as they come from memory: a lane has a quarter of four of them, 8 apart, and the scale of one.
-template <LogitsConfig c>
+template <Constant<LogitsConfig> c>
 struct LoadedKeys {
     uint32_t codes[4][Quarter<c>::kWords];
     uint32_t exponents[c.exponents_in_instruction() ? 1 : 4];  // of these keys; or of a key for each lane

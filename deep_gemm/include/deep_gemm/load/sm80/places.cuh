@@ -8,17 +8,17 @@
 
 namespace deep_gemm::sm80 {
 
-template <GemmConfig c>
+template <Constant<GemmConfig> c>
 DG_DEVICE int32_t row_group(const Tile& tile) {
     return c.swap_ab ? group_of_b<c>(tile) : group_of_a<c>(tile);
 }
-template <GemmConfig c>
+template <Constant<GemmConfig> c>
 DG_DEVICE int32_t col_group(const Tile& tile) {
     return c.swap_ab ? group_of_a<c>(tile) : group_of_b<c>(tile);
 }
 
 /// The first entry along K of an operand's scales that a K block has. No word is of two groups of K.
-template <GemmConfig c, Scaling scaling, typename Groups>
+template <Constant<GemmConfig> c, Constant<Scaling> scaling, typename Groups>
 DG_DEVICE int32_t scale_place(const Tile& tile, int32_t block, const Groups& groups, const GemmParams& params) {
     if constexpr (scaling.in_instruction())
         return word_of<c, blocks_per_word(c, scaling), words_per_block(scaling, c.tile.k)>(tile, block, groups, params);

@@ -23,7 +23,7 @@ DG_DEVICE void fetch_operand(const TensorMap& map, int32_t k, int32_t start, int
 }
 
 /// The tile's first K blocks. One thread.
-template <GemmConfig c>
+template <Constant<GemmConfig> c>
 DG_DEVICE void fetch_likely_tile(const GemmParams& params) {
     Tile tile;
     if (!likely_first_tile<c>(params, tile)) return;

@@ -7,7 +7,7 @@
 
 namespace deep_gemm::sm90 {
 
-template <LogitsConfig c>
+template <Constant<LogitsConfig> c>
 DG_DEVICE void load_keys(const LogitsSmem<c>& smem, const LogitsShare& share, int32_t loader, int32_t lane,
                          const LogitsParams& p) {
     constexpr int32_t kLoaders = key_loaders(c);

@@ -9,7 +9,7 @@ namespace deep_gemm::sm90 {
 
 /// Where word `word` of quarter `part` of a column lies: K goes by the steps of a product, of which a lane's four
 /// numbers of a key (Quarter) are two words 16 bytes apart (ptx::WgmmaFromRegisters). Rows of 128 bytes, swizzled.
-template <LogitsConfig c>
+template <Constant<LogitsConfig> c>
 DG_DEVICE uint32_t converted_word(uint32_t queries, int32_t column, int32_t word, int32_t part) {
     constexpr int32_t kChunks = kConvertedSpanBytes / 16;
     return queries + (word / kChunks * c.columns() + column) * kConvertedSpanBytes +
@@ -17,7 +17,7 @@ DG_DEVICE uint32_t converted_word(uint32_t queries, int32_t column, int32_t word
 }
 
 /// Four lanes have a column, a quarter each. What tensor cores do not know as NaN becomes NaN by the head's weight.
-template <LogitsConfig c>
+template <Constant<LogitsConfig> c>
 DG_DEVICE void convert_queries(const LogitsSmem<c>& smem, int32_t stage, const AtomRows& rows, int32_t lane,
                                const LogitsParams& p) {
     using Lane = Quarter<c>;

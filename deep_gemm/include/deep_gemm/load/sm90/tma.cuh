@@ -56,7 +56,7 @@ DG_DEVICE void load_gated_operand(uint32_t destination, const TensorMap& map, ui
 }
 
 /// The rows operand, 64 rows at a time, without those that are nothing but padding.
-template <GemmConfig c, int32_t kRowBytes>
+template <Constant<GemmConfig> c, int32_t kRowBytes>
 DG_DEVICE void load_wanted_rows(uint32_t destination, const TensorMap& map, uint32_t barrier, int32_t k,
                                 const Tile& tile, int32_t group, int32_t sharer, uint16_t mask, ptx::CacheHint hint) {
     constexpr int32_t kSlice = c.tile.rows / c.cluster.cols;
@@ -68,7 +68,7 @@ DG_DEVICE void load_wanted_rows(uint32_t destination, const TensorMap& map, uint
 }
 
 /// The rows operand, packed: blocks of 64 rows by 128 of K.
-template <GemmConfig c>
+template <Constant<GemmConfig> c>
 DG_DEVICE void load_packed_rows(uint32_t destination, const TensorMap& map, uint32_t barrier, int32_t k, int32_t row,
                                 int32_t group, const GemmParams& params, ptx::CacheHint hint) {
     static_assert(c.cluster.cols == 1 && c.tile.k == kPackedK);
@@ -84,7 +84,7 @@ struct TileSource {
     int32_t stage_bytes;  // that the copies of one stage bring
 };
 
-template <GemmConfig c>
+template <Constant<GemmConfig> c>
 DG_DEVICE TileSource tile_source(const GemmParams& params, const Tile& tile) {
     if constexpr (c.group_maps) {
         const GroupMaps* groups = static_cast<const ParamsFor<c>&>(params).groups;
@@ -110,7 +110,7 @@ DG_DEVICE TileSource tile_source(const GemmParams& params, const Tile& tile) {
 
 /// Copies a tile's K blocks. All lanes of the load warp walk tiles and K blocks together and one of them copies: what a
 /// copy takes is then in uniform registers. (For one thread ptxas moves it there for each K block, before the copy.)
-template <GemmConfig c>
+template <Constant<GemmConfig> c>
 class Loader {
 public:
     DG_DEVICE Loader(const Smem<c>& smem, const GemmParams& params) : smem_(smem), params_(params) {}
@@ -211,7 +211,7 @@ private:
 };
 
 /// The load warp: copies a tile, finds the next.
-template <GemmConfig c>
+template <Constant<GemmConfig> c>
 class LoadRole {
 public:
     DG_DEVICE LoadRole(const Smem<c>& smem, const GemmParams& params)

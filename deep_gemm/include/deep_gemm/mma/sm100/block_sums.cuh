@@ -12,7 +12,7 @@
 namespace deep_gemm::sm100 {
 
 /// The multiplying warp. Behind the end of K operands are zeros and scales finite, so that every step is issued.
-template <GemmConfig c>
+template <Constant<GemmConfig> c>
 class BlockSums {
 public:
     DG_DEVICE BlockSums(const Smem<c>& smem, const GemmParams& params, uint32_t tensor_memory)
@@ -47,8 +47,8 @@ private:
     /// Into a cleared accumulator.
     DG_DEVICE void multiply_group(int32_t group) const {
         const uint32_t sums = sums_ + accumulators_.stage * c.tile.cols;
-        const OperandSteps<c, c.rows_operand()> rows(smem_.rows(ring_.stage));
-        const OperandSteps<c, c.cols_operand()> cols(smem_.cols(ring_.stage));
+        const OperandSteps<c, ConfigParts<c>::kRows> rows(smem_.rows(ring_.stage));
+        const OperandSteps<c, ConfigParts<c>::kCols> cols(smem_.cols(ring_.stage));
 #pragma unroll
         for (int32_t i = 0; i < kSteps; ++i) {
             constexpr uint32_t kDescriptor = instruction_descriptor(c);

@@ -18,7 +18,7 @@
 namespace deep_gemm::sm100 {
 
 /// What rows have beside codes, for a warp that converts 16 of them.
-template <GemmConfig c>
+template <Constant<GemmConfig> c>
 struct RowWords {
     const Smem<c>& smem;
 
@@ -31,7 +31,7 @@ struct RowWords {
 };
 
 /// Four warps of each CTA, each for the lanes of tensor memory that it reaches: two fragments of 16 rows.
-template <GemmConfig c>
+template <Constant<GemmConfig> c>
 class ConvertRole {
 public:
     DG_DEVICE ConvertRole(const Smem<c>& smem, const GemmParams& params, uint32_t tensor_memory)

@@ -13,7 +13,7 @@
 namespace deep_gemm::sm100 {
 
 /// The ring of stages and the buffers of converted rows, block by block.
-template <GemmConfig c>
+template <Constant<GemmConfig> c>
 class ConvertedBlocks {
 public:
     static constexpr int32_t kSteps = block_steps(c);
@@ -61,7 +61,7 @@ private:
 };
 
 /// Sums of all of a tile's K. Behind the end of K columns are zeros, and converted rows finite.
-template <GemmConfig c>
+template <Constant<GemmConfig> c>
 class ConvertedSums {
 public:
     DG_DEVICE ConvertedSums(const Smem<c>& smem, const GemmParams& params, uint32_t tensor_memory)
@@ -98,7 +98,7 @@ private:
 };
 
 /// Sums of groups along K, each into a cleared accumulator.
-template <GemmConfig c>
+template <Constant<GemmConfig> c>
 class ConvertedGroupSums {
 public:
     DG_DEVICE ConvertedGroupSums(const Smem<c>& smem, const GemmParams& params, uint32_t tensor_memory)

@@ -37,7 +37,7 @@ DG_DEVICE constexpr uint32_t with_scale_bytes(uint32_t descriptor, uint32_t row_
 }
 
 /// A stage's operand, and how far its K steps are from each other, in units of 16 bytes.
-template <GemmConfig c, Operand kOperand>
+template <Constant<GemmConfig> c, Constant<Operand> kOperand>
 struct OperandSteps {
     uint64_t first;
 
@@ -52,7 +52,7 @@ struct OperandSteps {
 };
 
 /// The product of rows that were converted to the columns' element.
-template <GemmConfig c>
+template <Constant<GemmConfig> c>
 DG_DEVICE void issue_converted_mma(uint32_t sums, uint32_t rows, uint64_t cols, uint32_t descriptor, bool accumulate) {
     constexpr Element kElement = c.cols_operand().element;
     constexpr int kCtas = mma_ctas(c);
@@ -67,7 +67,7 @@ DG_DEVICE void issue_converted_mma(uint32_t sums, uint32_t rows, uint64_t cols, 
 }
 
 /// The product of a pair of elements: a line for each of SM100's rows of the pair table (csrc/config/pairs.hpp).
-template <GemmConfig c>
+template <Constant<GemmConfig> c>
 DG_DEVICE void issue_mma(uint32_t sums, uint64_t rows, uint64_t cols, uint32_t descriptor, uint32_t row_scales,
                          uint32_t col_scales, bool accumulate) {
     constexpr int kCtas = mma_ctas(c);
@@ -90,7 +90,7 @@ DG_DEVICE void issue_mma(uint32_t sums, uint64_t rows, uint64_t cols, uint32_t d
 }
 
 /// Arrive when all that was issued is over, in each CTA of a pair.
-template <GemmConfig c>
+template <Constant<GemmConfig> c>
 DG_DEVICE void commit(uint32_t barrier, const ClusterPosition<c>& position) {
     constexpr int kCtas = mma_ctas(c);
     if constexpr (kCtas == 1)

@@ -9,7 +9,7 @@
 
 namespace deep_gemm::sm100 {
 
-template <LogitsConfig c>
+template <Constant<LogitsConfig> c>
 class MultiplyKeys {
 public:
     DG_DEVICE MultiplyKeys(const LogitsSmem<c>& smem, uint32_t tensor_memory) : smem_(smem), tensor_(tensor_memory) {}

@@ -11,7 +11,7 @@
 
 namespace deep_gemm::sm100 {
 
-template <GemmConfig c>
+template <Constant<GemmConfig> c>
 class MainLoop {
 public:
     DG_DEVICE MainLoop(const Smem<c>& smem, const GemmParams& params, uint32_t tensor_memory)
@@ -67,8 +67,8 @@ private:
 
     DG_DEVICE void multiply_block(int32_t block, int32_t steps, bool accumulate) const {
         const uint32_t sums = sums_ + accumulators_.stage * c.tile.cols;
-        const OperandSteps<c, c.rows_operand()> rows(smem_.rows(ring_.stage));
-        const OperandSteps<c, c.cols_operand()> cols(smem_.cols(ring_.stage));
+        const OperandSteps<c, ConfigParts<c>::kRows> rows(smem_.rows(ring_.stage));
+        const OperandSteps<c, ConfigParts<c>::kCols> cols(smem_.cols(ring_.stage));
 #pragma unroll
         for (int32_t step = 0; step < kSteps; ++step) {
             if (step >= steps) break;
@@ -82,8 +82,8 @@ private:
         }
     }
 
-    using RowWords = WordSets<c, c.row_scales(), kRows, c.sm100.row_blocks>;
-    using ColWords = WordSets<c, c.col_scales(), c.tile.cols, c.sm100.col_blocks>;
+    using RowWords = WordSets<c, ConfigParts<c>::kRowScales, kRows, c.sm100.row_blocks>;
+    using ColWords = WordSets<c, ConfigParts<c>::kColScales, c.tile.cols, c.sm100.col_blocks>;
 
     const Smem<c>& smem_;
     const GemmParams& params_;

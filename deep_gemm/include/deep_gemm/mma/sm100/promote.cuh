@@ -8,12 +8,12 @@
 namespace deep_gemm::sm100 {
 
 /// Where an operand's scales of a stage's group stand among the stage's.
-template <GemmConfig c>
+template <Constant<GemmConfig> c>
 constexpr int32_t scale_entry_of(const Scaling& scaling, int32_t group) {
     return group * (c.tile.k / promoted_groups(c)) / scaling.k;
 }
 
-template <GemmConfig c>
+template <Constant<GemmConfig> c>
 DG_DEVICE float row_scale(const Smem<c>& smem, int32_t stage, int32_t group) {
     constexpr Scaling kScaling = c.row_scales();
     if constexpr (!is_promoted(kScaling))
@@ -31,7 +31,7 @@ DG_DEVICE float row_scale(const Smem<c>& smem, int32_t stage, int32_t group) {
 }
 
 /// One group's factors of a thread's sums where columns share scales in runs: all are read at once.
-template <GemmConfig c>
+template <Constant<GemmConfig> c>
 class RunFactors {
 public:
     static constexpr bool kReadsLate = false;
@@ -71,7 +71,7 @@ private:
 };
 
 /// The same where each column has a scale: columns' are read when they are needed.
-template <GemmConfig c>
+template <Constant<GemmConfig> c>
 class ColumnFactors {
 public:
     static constexpr bool kReadsLate = true;
@@ -107,17 +107,17 @@ private:
     uint32_t cols_;
 };
 
-template <GemmConfig c, bool = is_promoted(c.col_scales()) && c.col_scales().per_row()>
+template <Constant<GemmConfig> c, bool = is_promoted(c.col_scales()) && c.col_scales().per_row()>
 struct SelectFactors {
     using Type = RunFactors<c>;
 };
-template <GemmConfig c>
+template <Constant<GemmConfig> c>
 struct SelectFactors<c, true> {
     using Type = ColumnFactors<c>;
 };
 
 /// A word of tensor memory as FP32.
-template <GemmConfig c>
+template <Constant<GemmConfig> c>
 DG_DEVICE float sum_of_word(uint32_t word) {
     if constexpr (c.block_sum() == Element::s32)
         return static_cast<float>(static_cast<int32_t>(word));
@@ -126,7 +126,7 @@ DG_DEVICE float sum_of_word(uint32_t word) {
 }
 
 /// Columns from `first` on.
-template <GemmConfig c, int32_t kCols, typename Factors>
+template <Constant<GemmConfig> c, int32_t kCols, typename Factors>
 DG_DEVICE void promote(float* totals, const uint32_t (&sums)[kCols], const Factors& factors, int32_t first) {
 #pragma unroll
     for (int32_t i = 0; i < kCols; i += 4) {

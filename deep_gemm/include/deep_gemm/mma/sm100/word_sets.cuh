@@ -9,7 +9,8 @@
 namespace deep_gemm::sm100 {
 
 /// Of one operand, where K blocks have a word each or share one. `kExtent` rows, of which blocks of 128 are copied.
-template <GemmConfig c, Scaling kScaling, int32_t kExtent, bool kInBlocks, bool = has_several_words(c)>
+template <Constant<GemmConfig> c, Constant<Scaling> kScaling, int32_t kExtent, bool kInBlocks,
+          bool = has_several_words(c)>
 class WordSets {
 public:
     DG_DEVICE explicit WordSets(uint32_t address) : first_(address) {}
@@ -37,7 +38,7 @@ private:
 };
 
 /// The same where each K block has several words: a set is all of them, and a step takes several bytes of one.
-template <GemmConfig c, Scaling kScaling, int32_t kExtent, bool kInBlocks>
+template <Constant<GemmConfig> c, Constant<Scaling> kScaling, int32_t kExtent, bool kInBlocks>
 class WordSets<c, kScaling, kExtent, kInBlocks, true> {
 public:
     DG_DEVICE explicit WordSets(uint32_t address) : first_(address) {}
@@ -76,12 +77,12 @@ private:
 
 /// When the next set may be written: where there are fewer than stages, once the commit of the K block that read it
 /// last has let go its stage.
-template <GemmConfig c, bool = (Smem<c>::kTensor.sets < c.stages)>
+template <Constant<GemmConfig> c, bool = (Smem<c>::kTensor.sets < c.stages)>
 class SetsInUse {
 public:
     DG_DEVICE void wait(const Smem<c>&) {}
 };
-template <GemmConfig c>
+template <Constant<GemmConfig> c>
 class SetsInUse<c, true> {
 public:
     DG_DEVICE void wait(const Smem<c>& smem) {

@@ -6,7 +6,7 @@
 
 namespace deep_gemm::sm120 {
 
-template <Operand kRows, Operand kCols>
+template <Constant<Operand> kRows, Constant<Operand> kCols>
 DG_DEVICE void multiply(float (&sums)[4], const uint32_t (&rows)[4], const uint32_t (&cols)[2], uint32_t row_scales,
                         ptx::ScaleSelector of_rows, uint32_t col_scales, ptx::ScaleSelector of_cols) {
     constexpr bool kFp4Rows = kRows.element == Element::e2m1r, kFp4Cols = kCols.element == Element::e2m1r;

@@ -6,7 +6,7 @@
 namespace deep_gemm::sm80 {
 
 /// And a word of exponents: lane 4 i + j has that of head i of the j-th eight.
-template <LogitsConfig c, int32_t kCount>
+template <Constant<LogitsConfig> c, int32_t kCount>
     requires(c.exponents_in_instruction())
 struct HeadWords<c, kCount> : HeadCodes<c, kCount> {
     uint32_t exponents;
@@ -18,7 +18,7 @@ struct HeadWords<c, kCount> : HeadCodes<c, kCount> {
 };
 
 /// Lane 4 i + j has the exponents of key 8 j + i: rows i and i + 8 of 16 keys stand in lanes 4 i + 2 half and the next.
-template <LogitsConfig c>
+template <Constant<LogitsConfig> c>
     requires(c.exponents_in_instruction())
 class KeyWords<c> {
 public:

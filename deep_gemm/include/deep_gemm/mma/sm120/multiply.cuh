@@ -8,7 +8,7 @@
 namespace deep_gemm::sm80 {
 
 /// What the instruction takes of all rows and columns of a warp, for one step of K.
-template <GemmConfig c>
+template <Constant<GemmConfig> c>
     requires(scales_in_instruction(c))
 struct StepWords<c> {
     using RowScales = sm120::ScaleWords<c, true>;
@@ -24,14 +24,14 @@ struct StepWords<c> {
         for (int32_t piece = 0; piece < row_pieces(c); ++piece)
 #pragma unroll
             for (int32_t group = 0; group < kGroups; ++group)
-                sm120::multiply<c.rows_operand(), c.cols_operand()>(
+                sm120::multiply<ConfigParts<c>::kRows, ConfigParts<c>::kCols>(
                     reinterpret_cast<float (&)[4]>(sums[piece][group * Fragment16x8::kRegisters]), rows[piece],
                     cols[group], RowScales::word(row_scales, piece), RowScales::selector(step, piece),
                     ColScales::word(col_scales, group), ColScales::selector(step, group));
     }
 };
 
-template <GemmConfig c>
+template <Constant<GemmConfig> c>
     requires(scales_in_instruction(c))
 class StageReader<c> {
 public:

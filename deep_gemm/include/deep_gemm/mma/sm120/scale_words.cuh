@@ -27,7 +27,7 @@ struct ScaleLanes {
 };
 
 /// Of one operand.
-template <GemmConfig c, bool kRows>
+template <Constant<GemmConfig> c, bool kRows>
 class ScaleWords {
     static constexpr Operand o = kRows ? c.rows_operand() : c.cols_operand();
     static constexpr Scaling kScaling = o.scaling;

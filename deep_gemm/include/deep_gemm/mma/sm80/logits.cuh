@@ -7,7 +7,7 @@
 namespace deep_gemm::sm80 {
 
 /// Heads of a query row in shared memory.
-template <LogitsConfig c>
+template <Constant<LogitsConfig> c>
 struct QueryHeads {
     const uint8_t* codes;
     const float* weights;
@@ -20,7 +20,7 @@ struct QueryHeads {
 };
 
 /// What a lane has of so many times eight heads, from number `eight` on.
-template <LogitsConfig c, int32_t kCount>
+template <Constant<LogitsConfig> c, int32_t kCount>
 struct HeadCodes {
     using Lane = Quarter<c>;
     uint32_t words[kCount][Lane::kConverted];
@@ -49,11 +49,11 @@ private:
 };
 
 /// And all else that a product takes of them.
-template <LogitsConfig c, int32_t kCount>
+template <Constant<LogitsConfig> c, int32_t kCount>
 struct HeadWords : HeadCodes<c, kCount> {};
 
 /// A warp's 32 keys as they are multiplied: a lane has its part of four of them, 8 apart.
-template <LogitsConfig c>
+template <Constant<LogitsConfig> c>
 class KeyWords {
 public:
     using Lane = Quarter<c>;
@@ -91,7 +91,7 @@ private:
     uint32_t words_[4][Lane::kConverted];
 };
 
-template <LogitsConfig c>
+template <Constant<LogitsConfig> c>
 class WarpKeys {
 public:
     using Lane = Quarter<c>;
@@ -152,7 +152,7 @@ private:
 };
 
 /// All tiles of a segment, 32 keys at a time; warps take them in turn.
-template <LogitsConfig c>
+template <Constant<LogitsConfig> c>
 DG_DEVICE void score_segment(const uint8_t* smem, const LogitsSegment& segment, int32_t warp, int32_t lane,
                              const LogitsParams& p) {
     constexpr LogitsSmemPlan kPlan = plan_logits_smem(c);

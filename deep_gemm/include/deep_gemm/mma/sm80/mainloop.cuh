@@ -8,7 +8,7 @@
 namespace deep_gemm::sm80 {
 
 /// What warps that multiply do for copies: their share, a stage for each that has been read.
-template <GemmConfig c, bool = has_copy_warp(c)>
+template <Constant<GemmConfig> c, bool = has_copy_warp(c)>
 class CopyShare {
 public:
     DG_DEVICE CopyShare(const Smem<c>& smem, const GemmParams& params) : load_(smem, params) {
@@ -27,14 +27,14 @@ private:
 };
 
 /// Nothing, where another warp copies.
-template <GemmConfig c>
+template <Constant<GemmConfig> c>
 class CopyShare<c, true> {
 public:
     DG_DEVICE CopyShare(const Smem<c>&, const GemmParams&) {}
     DG_DEVICE void next(const Ring<c.stages>&) {}
 };
 
-template <GemmConfig c>
+template <Constant<GemmConfig> c>
 class MainLoop {
 public:
     DG_DEVICE MainLoop(const Smem<c>& smem, const GemmParams& params)
@@ -134,14 +134,14 @@ private:
     Ring<c.stages> ring_;
 };
 
-template <GemmConfig c>
+template <Constant<GemmConfig> c>
 DG_DEVICE void sync_math_warps() {
     constexpr int32_t kBarrier = 1;
     ptx::named_barrier_wait(kBarrier, math_threads(c));
 }
 
 /// Warps that split K send their sums to the first of them. Whether this one is to store.
-template <GemmConfig c>
+template <Constant<GemmConfig> c>
 DG_DEVICE bool add_up(WarpSums<c>& total, const Smem<c>& smem, const WarpPlace<c>& place) {
     if constexpr (c.sm80.k_warps == 1) return true;
     constexpr int32_t kRegisters = row_pieces(c) * kAccumulators<c>, kWarps = c.sm80.row_warps * c.col_warps;

@@ -9,12 +9,12 @@
 namespace deep_gemm::sm80 {
 
 /// What a warp adds up, by its 16 rows.
-template <GemmConfig c>
+template <Constant<GemmConfig> c>
 using WarpSums = Sums<c>[row_pieces(c)];
-template <GemmConfig c>
+template <Constant<GemmConfig> c>
 using BlockSums = Accumulators<c>[row_pieces(c)];
 
-template <GemmConfig c, typename Sum>
+template <Constant<GemmConfig> c, typename Sum>
 DG_DEVICE void clear(Sum (&sums)[row_pieces(c)][kAccumulators<c>]) {
 #pragma unroll
     for (auto& piece : sums)
@@ -23,7 +23,7 @@ DG_DEVICE void clear(Sum (&sums)[row_pieces(c)][kAccumulators<c>]) {
 }
 
 /// What the instruction takes of all rows and columns of a warp, for one step of K: 32 bytes of what is multiplied.
-template <GemmConfig c>
+template <Constant<GemmConfig> c>
 struct StepWords {
     static constexpr int32_t kGroups = col_groups(c);
     uint32_t rows[row_pieces(c)][4], cols[kGroups][2];
@@ -40,25 +40,25 @@ struct StepWords {
     }
 };
 
-template <GemmConfig c, bool = c.rows_operand().packed()>
+template <Constant<GemmConfig> c, bool = c.rows_operand().packed()>
 struct SelectRows {
     using Type = Rows<c>;
 };
-template <GemmConfig c>
+template <Constant<GemmConfig> c>
 struct SelectRows<c, true> {
     using Type = PackedRows<c>;
 };
 
-template <GemmConfig c, typename Narrow, bool kWidens>
+template <Constant<GemmConfig> c, typename Narrow, bool kWidens>
 struct SelectWidened {
     using Type = Narrow;
 };
-template <GemmConfig c, typename Narrow>
+template <Constant<GemmConfig> c, typename Narrow>
 struct SelectWidened<c, Narrow, true> {
     using Type = Widened<c, Narrow>;
 };
 
-template <GemmConfig c>
+template <Constant<GemmConfig> c>
 class StageReader {
 public:
     DG_DEVICE StageReader(const Smem<c>& smem, const WarpPlace<c>& place)

@@ -9,7 +9,7 @@
 namespace deep_gemm::sm80 {
 
 /// Of an operand of a stage. `first` is the warp's first row or column in the tile; K is counted in steps of its own.
-template <GemmConfig c, Operand o, int32_t kExtent, bool kRows>
+template <Constant<GemmConfig> c, Constant<Operand> o, int32_t kExtent, bool kRows>
 class OperandMatrices {
 public:
     /// Of the ring's first stage, which is looked at first.
@@ -78,7 +78,7 @@ DG_DEVICE void move_to_middle(Words& words) {
 }
 
 /// A warp's rows of a stage, as they lie.
-template <GemmConfig c>
+template <Constant<GemmConfig> c>
 class Rows {
 public:
     using Words = uint32_t[row_pieces(c)][4];
@@ -95,11 +95,11 @@ public:
     DG_DEVICE void convert(Words& words, int32_t) const { move_to_middle<in_containers(c, c.rows_operand())>(words); }
 
 private:
-    OperandMatrices<c, c.rows_operand(), c.tile.rows, true> matrices_;
+    OperandMatrices<c, ConfigParts<c>::kRows, c.tile.rows, true> matrices_;
 };
 
 /// Its columns.
-template <GemmConfig c>
+template <Constant<GemmConfig> c>
 class Cols {
     static constexpr int32_t kGroups = col_groups(c);
 
@@ -126,7 +126,7 @@ public:
     DG_DEVICE void convert(Words& words, int32_t) const { move_to_middle<in_containers(c, c.cols_operand())>(words); }
 
 private:
-    OperandMatrices<c, c.cols_operand(), c.tile.cols, false> matrices_;
+    OperandMatrices<c, ConfigParts<c>::kCols, c.tile.cols, false> matrices_;
 };
 
 }  // namespace deep_gemm::sm80

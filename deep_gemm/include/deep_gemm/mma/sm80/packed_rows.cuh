@@ -9,7 +9,7 @@
 namespace deep_gemm::sm80 {
 
 /// Of what rows have beside codes in a stage, that of the block which is a warp's along K.
-template <GemmConfig c>
+template <Constant<GemmConfig> c>
 struct BlockOfStage {
     const Smem<c>& smem;
     int32_t k_warp;
@@ -29,7 +29,7 @@ private:
 };
 
 /// While units of 16 bytes a thread are converted, the next ones are on their way.
-template <GemmConfig c>
+template <Constant<GemmConfig> c>
 class PackedRows {
 public:
     using Words = uint32_t[row_pieces(c)][4];

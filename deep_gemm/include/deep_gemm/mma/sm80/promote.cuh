@@ -7,14 +7,16 @@
 namespace deep_gemm::sm80 {
 
 /// A thread's scales of a stage: of its rows, and of its columns. An operand without scales of a group has ones.
-template <GemmConfig c>
+template <Constant<GemmConfig> c>
 class StageScales {
 public:
     /// Of the `group`th group of the warp's K.
     DG_DEVICE void load(const Smem<c>& smem, const WarpPlace<c>& place, int32_t stage, int32_t group) {
         const int32_t lane = threadIdx.x % 32;
-        const uint32_t of_rows = at<c.row_scales(), c.tile.rows>(smem.row_scales(stage), place, place.row, group),
-                       of_cols = at<c.col_scales(), c.tile.cols>(smem.col_scales(stage), place, place.col, group);
+        const uint32_t of_rows =
+                           at<ConfigParts<c>::kRowScales, c.tile.rows>(smem.row_scales(stage), place, place.row, group),
+                       of_cols =
+                           at<ConfigParts<c>::kColScales, c.tile.cols>(smem.col_scales(stage), place, place.col, group);
 #pragma unroll
         for (int32_t i = 0; i < kRows; ++i) {
             rows_[i] = 1;
@@ -51,7 +53,7 @@ private:
                                      : c.col_scales().per_block() ? kOfBlocks
                                                                   : 1;
 
-    template <Scaling scaling, int32_t kExtent>
+    template <Constant<Scaling> scaling, int32_t kExtent>
     static DG_DEVICE uint32_t at(uint32_t scales, const WarpPlace<c>& place, int32_t first, int32_t group) {
         constexpr int32_t kEntries = scale_entries(c, scaling), kOfWarp = kEntries / c.sm80.k_warps;
         const int32_t entry = kEntries == 1 ? 0 : place.k * kOfWarp + group * kOfWarp / scale_groups(c);
@@ -66,7 +68,7 @@ private:
 };
 
 /// In this order: what conversion took out of both operands, rows' scale times columns'.
-template <GemmConfig c>
+template <Constant<GemmConfig> c>
 DG_DEVICE float undone(float sum) {
     if constexpr (widens_both(c))
         return sum * Convert<Element::e4m3, Element::fp16>::kUndone;
@@ -82,7 +84,7 @@ DG_DEVICE float when_summed(float scale, const Sum& sum) {
     return __uint_as_float(ptx::when_loaded(__float_as_uint(scale), reinterpret_cast<const uint32_t&>(sum)));
 }
 
-template <GemmConfig c>
+template <Constant<GemmConfig> c>
 DG_DEVICE void promote(WarpSums<c>& total, const BlockSums<c>& partial, const StageScales<c>& scales) {
     constexpr bool kPerRow = c.row_scales().per_row() && c.col_scales().per_row();
 #pragma unroll

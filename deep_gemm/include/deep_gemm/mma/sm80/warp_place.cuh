@@ -5,7 +5,7 @@
 
 namespace deep_gemm::sm80 {
 
-template <GemmConfig c>
+template <Constant<GemmConfig> c>
 struct WarpPlace {
     int32_t row, col, k;  // first row and column in the tile; which of the warps that split K
 

@@ -9,7 +9,7 @@ namespace deep_gemm::sm80 {
 
 /// Rows or columns of half the bits: a step of theirs is two of what they are converted to. While one is converted, the
 /// next is on its way.
-template <GemmConfig c, typename Narrow>
+template <Constant<GemmConfig> c, typename Narrow>
 class Widened {
 public:
     using Words = typename Narrow::Words;

@@ -5,7 +5,7 @@
 
 namespace deep_gemm {
 
-template <GemmConfig c>
+template <Constant<GemmConfig> c>
 struct Accumulate {
     /// A stage is let go one block late, so that the tensor cores never run dry.
     template <typename Meanwhile>

@@ -10,13 +10,13 @@ namespace deep_gemm {
 
 /// What a thread holds of 64 rows of a K block, from its conversion until the tensor cores have read it. Nothing, where
 /// rows are multiplied where they lie.
-template <GemmConfig c, bool = c.rows_operand().packed()>
+template <Constant<GemmConfig> c, bool = c.rows_operand().packed()>
 struct Fragments {
     DG_DEVICE void load(uint32_t, const Conversion<c>&) {}
     DG_DEVICE void pin() {}
 };
 
-template <GemmConfig c>
+template <Constant<GemmConfig> c>
 struct Fragments<c, true> {
     static constexpr int32_t kSteps = block_steps(c);
     uint32_t words[kSteps][4];

@@ -11,7 +11,7 @@
 namespace deep_gemm {
 
 /// One warpgroup's view. All of them issue equally often, in the same order.
-template <GemmConfig c>
+template <Constant<GemmConfig> c>
 class IssueOrder {
 public:
     static constexpr bool kOrdered = issues_in_order(c);

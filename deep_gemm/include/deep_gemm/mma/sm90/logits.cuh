@@ -11,7 +11,7 @@
 
 namespace deep_gemm::sm90 {
 
-template <LogitsConfig c>
+template <Constant<LogitsConfig> c>
 class ScoreRole {
 public:
     DG_DEVICE ScoreRole(const LogitsSmem<c>& smem, const LogitsParams& params, int32_t warpgroup)

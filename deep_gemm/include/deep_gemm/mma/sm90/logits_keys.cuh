@@ -8,7 +8,7 @@
 namespace deep_gemm::sm90 {
 
 /// A lane has a quarter of D of two keys, 8 apart.
-template <LogitsConfig c>
+template <Constant<LogitsConfig> c>
 class ConvertedKeys {
 public:
     using Lane = Quarter<c>;

@@ -26,7 +26,7 @@ template <typename Way, typename... Others>
 struct FirstOf<Case<false, Way>, Others...> : FirstOf<Others...> {};
 
 /// How a warpgroup goes through its K blocks.
-template <GemmConfig c>
+template <Constant<GemmConfig> c>
 using WayThroughK = typename FirstOf<Case<!c.scaled() && c.rows_operand().packed(), AccumulateConverted<c>>,  //
                                      Case<!c.scaled(), Accumulate<c>>,                                        //
                                      Case<(scale_groups(c) > 1) && c.rows_operand().packed(), PromoteGroups<c>>,
@@ -36,7 +36,7 @@ using WayThroughK = typename FirstOf<Case<!c.scaled() && c.rows_operand().packed
                                      Case<scales_stay_in_smem(c), PromoteFromSmem<c>>,     //
                                      Case<true, PromoteInTurn<c>>>::Type;
 
-template <GemmConfig c>
+template <Constant<GemmConfig> c>
 class MainLoop {
 public:
     static constexpr int32_t kSubtiles = deep_gemm::kSubtiles<c>;

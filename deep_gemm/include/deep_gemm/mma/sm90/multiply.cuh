@@ -21,7 +21,7 @@ DG_DEVICE uint64_t operand_descriptor(uint32_t address) {
 }
 
 /// The wgmma of a pair of elements: a line for each of Hopper's rows of the pair table (csrc/config/pairs.hpp).
-template <GemmConfig c>
+template <Constant<GemmConfig> c>
 DG_DEVICE void issue_wgmma(Accumulators<c>& d, uint64_t rows, uint64_t cols, bool accumulate) {
     constexpr int32_t kCols = c.tile.cols;
     using Wgmma = ptx::Wgmma<kCols>;
@@ -40,7 +40,7 @@ DG_DEVICE void issue_wgmma(Accumulators<c>& d, uint64_t rows, uint64_t cols, boo
 
 /// Issue the wgmma of one K block: 64 rows x the tile's columns, four steps of 32 bytes. The first clears unless
 /// `accumulate`.
-template <GemmConfig c>
+template <Constant<GemmConfig> c>
 DG_DEVICE void multiply_block(Accumulators<c>& d, uint32_t rows, uint32_t cols, bool accumulate) {
     constexpr bool kMnMajorRows = c.rows_operand().mn_major(), kMnMajorCols = c.cols_operand().mn_major();
     const uint64_t rows_descriptor = operand_descriptor<kMnMajorRows>(rows),
@@ -62,7 +62,7 @@ DG_DEVICE void multiply_block(Accumulators<c>& d, uint32_t rows, uint32_t cols, 
 }
 
 /// The same of one of a K block's `kGroups` groups of K, which has sums of its own.
-template <GemmConfig c, int32_t kGroups>
+template <Constant<GemmConfig> c, int32_t kGroups>
 DG_DEVICE void multiply_group(Accumulators<c>& d, uint32_t rows, uint32_t cols, int32_t group) {
     static_assert(!c.rows_operand().mn_major() && !c.cols_operand().mn_major());
     constexpr int32_t kSteps = kSwizzleBytes / 32 / kGroups, kAlongSpan = 32 >> 4;
@@ -81,7 +81,7 @@ DG_DEVICE void multiply_group(Accumulators<c>& d, uint32_t rows, uint32_t cols, 
 }
 
 /// The wgmma of one step, rows in registers.
-template <GemmConfig c>
+template <Constant<GemmConfig> c>
 DG_DEVICE void issue_wgmma(Accumulators<c>& d, const uint32_t (&rows)[4], uint64_t cols, bool accumulate) {
     constexpr Element kElement = c.cols_operand().element;
     using Wgmma = ptx::WgmmaFromRegisters<c.tile.cols>;
@@ -98,14 +98,14 @@ DG_DEVICE void issue_wgmma(Accumulators<c>& d, const uint32_t (&rows)[4], uint64
 }
 
 /// How far a step's columns are from the first one's, in a descriptor: in units of 16 bytes.
-template <GemmConfig c>
+template <Constant<GemmConfig> c>
 DG_DEVICE constexpr uint64_t step_distance(int32_t step) {
     constexpr int32_t kSpanSteps = kSwizzleBytes / 32;
     return (step / kSpanSteps * col_span_bytes(c) + step % kSpanSteps * 32) >> 4;
 }
 
 /// One K block with rows in registers.
-template <GemmConfig c>
+template <Constant<GemmConfig> c>
 DG_DEVICE void multiply_block(Accumulators<c>& d, Fragments<c>& rows, uint32_t cols, bool accumulate) {
     const uint64_t descriptor = ptx::wgmma_descriptor(cols);
 #pragma unroll
@@ -121,7 +121,7 @@ DG_DEVICE void multiply_block(Accumulators<c>& d, Fragments<c>& rows, uint32_t c
 }
 
 /// The same of a part of the K block: `kSteps` steps from `first` on.
-template <GemmConfig c, int32_t kSteps>
+template <Constant<GemmConfig> c, int32_t kSteps>
 DG_DEVICE void multiply_steps(Accumulators<c>& d, Fragments<c>& rows, uint32_t cols, int32_t first) {
     const uint64_t descriptor = ptx::wgmma_descriptor(cols);
 #pragma unroll

@@ -38,7 +38,7 @@ struct Tf32Parts {
 constexpr int32_t exchanged(int32_t column) { return column ^ 1; }
 
 /// One K block's scales as one thread needs them: the same interface as BlockScales.
-template <GemmConfig c>
+template <Constant<GemmConfig> c>
 struct ScaleProducts {
     static constexpr bool kColsUniform = false;
     static constexpr int32_t kRuns = 1;
@@ -92,7 +92,7 @@ private:
 
 /// The load role's share: a warp reads four K blocks' scales of its columns at once (memory takes longer than a K
 /// block), and writes them when their stages are free.
-template <GemmConfig c>
+template <Constant<GemmConfig> c>
 DG_DEVICE void load_split_scales(const Smem<c>& smem, const GemmParams& params, int32_t warp) {
     constexpr int32_t kBatch = 4;                                                           // K blocks
     constexpr int32_t kShare = c.tile.cols / kSplitWarps, kColumns = ceil_div(kShare, 32);  // of a warp, of a lane

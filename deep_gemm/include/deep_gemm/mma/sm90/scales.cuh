@@ -16,7 +16,7 @@
 namespace deep_gemm {
 
 /// Row scale times column scale, of a thread's two rows (8 apart) and of each run of columns that share one.
-template <GemmConfig c, int32_t kRuns>
+template <Constant<GemmConfig> c, int32_t kRuns>
 struct RunFactors {
     float of[2][kRuns];
 
@@ -34,7 +34,7 @@ struct RunFactors {
 /// and, for each 8 columns, its two neighbours.
 ///
 /// Loaded before the block's wgmma are issued: while tensor cores read shared memory, other reads take long.
-template <GemmConfig c>
+template <Constant<GemmConfig> c>
 struct BlockScales {
     static constexpr bool kRowsUniform = !c.row_scales().per_row();  // or they have none before sums are complete
     static constexpr bool kColsUniform = !c.col_scales().per_row();  // or they have none before sums are complete
@@ -148,11 +148,11 @@ private:
     }
 };
 
-template <GemmConfig c, bool = c.sm90.wgmma_products>
+template <Constant<GemmConfig> c, bool = c.sm90.wgmma_products>
 struct SelectScales {
     using Type = BlockScales<c>;
 };
-template <GemmConfig c>
+template <Constant<GemmConfig> c>
 struct SelectScales<c, true> {
     using Type = ScaleProducts<c>;
 };

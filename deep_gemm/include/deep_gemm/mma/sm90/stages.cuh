@@ -12,15 +12,15 @@
 namespace deep_gemm {
 
 /// Of 64 rows each.
-template <GemmConfig c>
+template <Constant<GemmConfig> c>
 inline constexpr int32_t kSubtiles = warpgroup_rows(c) / kWgmmaRows;
 
 /// The sums of a warpgroup's rows.
-template <GemmConfig c>
+template <Constant<GemmConfig> c>
 using Totals = Sums<c>[kSubtiles<c>];
 
 /// 64 rows of a K block between the issue of their wgmma and the end of their promotion.
-template <GemmConfig c>
+template <Constant<GemmConfig> c>
 struct Block {
     Accumulators<c> partial;
     Fragments<c> rows;
@@ -28,7 +28,7 @@ struct Block {
     int32_t stage;
 };
 
-template <GemmConfig c>
+template <Constant<GemmConfig> c>
 class Stages {
 public:
     DG_DEVICE Stages(const Smem<c>& smem, int32_t warpgroup)
@@ -183,7 +183,7 @@ private:
 };
 
 /// All but the last kPending blocks are done; this is the oldest: let its stage go and promote it.
-template <int32_t kPending, GemmConfig c>
+template <int32_t kPending, Constant<GemmConfig> c>
 DG_DEVICE void finish(const Stages<c>& stages, Block<c>& block, Sums<c>& total) {
     finish_block<kPending>(block.partial);
     block.rows.pin();

@@ -20,7 +20,7 @@ DG_DEVICE void transpose_words(uint32_t words, int32_t kept = -1) {
 }
 
 /// The same of so many blocks of B's rows where tiles have gates and ups: words lie in B's order.
-template <GemmConfig c, int32_t kBlocks>
+template <Constant<GemmConfig> c, int32_t kBlocks>
 DG_DEVICE void transpose_gated_words(uint32_t words, int32_t kept = -1) {
     const int32_t lane = ptx::lane();
     int32_t mine[kBlocks][4];
@@ -35,7 +35,7 @@ DG_DEVICE void transpose_gated_words(uint32_t words, int32_t kept = -1) {
                                  mine[i][3]);
 }
 
-template <GemmConfig c, int32_t kBlocks, bool kOfB>
+template <Constant<GemmConfig> c, int32_t kBlocks, bool kOfB>
 DG_DEVICE void transpose_words_of(uint32_t words, int32_t kept = -1) {
     if constexpr (kOfB && c.gate.joins()) {
         transpose_gated_words<c, kBlocks>(words, kept);
@@ -48,7 +48,7 @@ DG_DEVICE void transpose_words_of(uint32_t words, int32_t kept = -1) {
 /// The words that a K block has of `kBlocks` blocks of rows, where it has several. A step takes several scales of a
 /// word at once, of which the last ones may lie behind the end of K and be NaN, which zeros do not make harmless: they
 /// become zero. `k`: from the block's first element to that end.
-template <GemmConfig c, Scaling kScaling, int32_t kBlocks, bool kOfB>
+template <Constant<GemmConfig> c, Constant<Scaling> kScaling, int32_t kBlocks, bool kOfB>
 DG_DEVICE void transpose_block_words(uint32_t words, int32_t k) {
 #pragma unroll
     for (int32_t word = 0; word < block_words(c); ++word) {
@@ -60,7 +60,7 @@ DG_DEVICE void transpose_block_words(uint32_t words, int32_t k) {
 }
 
 /// One warp of each CTA: every stage passes through its hands, and those with new words are worked on.
-template <GemmConfig c>
+template <Constant<GemmConfig> c>
 DG_DEVICE void transpose_role(const Smem<c>& smem, const GemmParams& params) {
     constexpr int32_t kRowBlocks = blocks_per_word(c, c.row_scales()), kColBlocks = blocks_per_word(c, c.col_scales());
     const ClusterPosition<c> position;
@@ -77,9 +77,9 @@ DG_DEVICE void transpose_role(const Smem<c>& smem, const GemmParams& params) {
             if constexpr (has_several_words(c)) {
                 const int32_t k = k_end - block * c.tile.k;
                 if (!c.sm100.row_blocks)
-                    transpose_block_words<c, c.row_scales(), 1, c.swap_ab>(smem.row_scales(ring.stage), k);
+                    transpose_block_words<c, ConfigParts<c>::kRowScales, 1, c.swap_ab>(smem.row_scales(ring.stage), k);
                 if (!c.sm100.col_blocks)
-                    transpose_block_words<c, c.col_scales(), scale_blocks(c.tile.cols), !c.swap_ab>(
+                    transpose_block_words<c, ConfigParts<c>::kColScales, scale_blocks(c.tile.cols), !c.swap_ab>(
                         smem.col_scales(ring.stage), k);
             }
             if (!has_several_words(c) && !c.sm100.row_blocks && begins_word<c, kRowBlocks>(tile, block))

@@ -7,7 +7,7 @@
 namespace deep_gemm::sm100 {
 
 /// From registers, in place of what is there or added to it.
-template <GemmConfig c>
+template <Constant<GemmConfig> c>
 class DirectStores {
 public:
     DG_DEVICE explicit DirectStores(const Smem<c>&) {}

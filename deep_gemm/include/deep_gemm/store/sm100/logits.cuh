@@ -13,7 +13,7 @@
 
 namespace deep_gemm::sm100 {
 
-template <LogitsConfig c>
+template <Constant<LogitsConfig> c>
 class FinishLogits {
 public:
     DG_DEVICE FinishLogits(const LogitsSmem<c>& smem, uint32_t tensor_memory, int32_t group)

@@ -10,7 +10,7 @@
 namespace deep_gemm::sm100 {
 
 /// The bytes of all parts come asynchronously. One thread, before others may send.
-template <GemmConfig c>
+template <Constant<GemmConfig> c>
 DG_DEVICE void expect_parts(const Smem<c>& smem) {
     constexpr int32_t kChunks = warp_chunks(c), kPartBytes = part_bytes(c);
     const int32_t own = (kChunks - ClusterPosition<c>().k + c.cluster.k - 1) / c.cluster.k;
@@ -21,7 +21,7 @@ DG_DEVICE void expect_parts(const Smem<c>& smem) {
     }
 }
 
-template <GemmConfig c>
+template <Constant<GemmConfig> c>
 class Parts {
 public:
     DG_DEVICE explicit Parts(const Smem<c>& smem) : smem_(smem), warp_(threadIdx.x / 32) {}

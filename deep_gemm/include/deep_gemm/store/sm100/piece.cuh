@@ -10,7 +10,7 @@
 
 namespace deep_gemm::sm100 {
 
-template <GemmConfig c>
+template <Constant<GemmConfig> c>
 using PaddingRows = PaddingRowsOf<c, Smem<c>>;
 
 template <Element kElement>
@@ -39,12 +39,12 @@ DG_DEVICE void for_each_in_words(const uint4& four, const Visit& visit) {
 }
 
 /// A thread's sums of a chunk, as the tensor cores and other CTAs have made them.
-template <GemmConfig c>
+template <Constant<GemmConfig> c>
 using PieceSums = RegisterOf<c.sum()>[chunk_cols(c)];
 
 /// Where these lie in D, `kCols` neighbours along the instruction's columns: a place (epilogue/tile_end.cuh). Behind a
 /// gate, half as many: of columns gates and ups make one; where they are rows, two threads share theirs.
-template <GemmConfig c, bool kBehindGate = false>
+template <Constant<GemmConfig> c, bool kBehindGate = false>
 struct Piece : RunExchange<c, piece_d_cols(c)> {
     static constexpr int32_t kCols = chunk_cols(c) / (kBehindGate ? 2 : 1), kValues = kCols;
     static constexpr bool kAlongN = !c.swap_ab;  // D's rows are contiguous along the neighbours
@@ -259,11 +259,11 @@ private:
 };
 
 /// What is stored of them.
-template <GemmConfig c>
+template <Constant<GemmConfig> c>
 using PieceValues = RegisterOf<c.output>[c.gate.columns(chunk_cols(c))];
 
 /// Rows of padding among these.
-template <GemmConfig c>
+template <Constant<GemmConfig> c>
 struct PiecePadding {
     const PaddingRows<c>& rows;
 
@@ -274,11 +274,11 @@ struct PiecePadding {
 };
 
 /// Neighbours that are 16 bytes.
-template <GemmConfig c>
+template <Constant<GemmConfig> c>
 inline constexpr int32_t kUnit = 16 / bytes_of(c.output, 1);
 
 /// Sixteen bytes of D as four words.
-template <GemmConfig c>
+template <Constant<GemmConfig> c>
 DG_DEVICE void to_words(const RegisterOf<c.output>* values, uint32_t (&words)[4]) {
 #pragma unroll
     for (int32_t i = 0; i < 4; ++i) {

@@ -8,7 +8,7 @@
 
 namespace deep_gemm::sm100 {
 
-template <GemmConfig c>
+template <Constant<GemmConfig> c>
 class PromoteRole {
 public:
     DG_DEVICE PromoteRole(const Smem<c>& smem, const GemmParams& params, uint32_t tensor_memory)

@@ -10,7 +10,7 @@
 namespace deep_gemm::sm100 {
 
 /// All sums of this warp are in registers: the accumulator may be written again.
-template <GemmConfig c>
+template <Constant<GemmConfig> c>
 DG_DEVICE void release_sums(uint32_t barrier, const ClusterPosition<c>& position) {
     ptx::tensor_fence_before_sync();
     __syncwarp();

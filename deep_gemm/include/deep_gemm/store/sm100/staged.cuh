@@ -10,7 +10,7 @@
 namespace deep_gemm::sm100 {
 
 /// Through the copy engine: each warp's chunks take turns in its staging buffers.
-template <GemmConfig c>
+template <Constant<GemmConfig> c>
 class StagedStores {
 public:
     DG_DEVICE explicit StagedStores(const Smem<c>& smem) : buffers_(smem.staging(threadIdx.x / 32)) {}

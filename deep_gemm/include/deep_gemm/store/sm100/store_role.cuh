@@ -9,7 +9,7 @@
 namespace deep_gemm::sm100 {
 
 /// The store role: four warps of each CTA.
-template <GemmConfig c>
+template <Constant<GemmConfig> c>
 class StoreRole {
 public:
     DG_DEVICE StoreRole(const Smem<c>& smem, const GemmParams& params, uint32_t tensor_memory)

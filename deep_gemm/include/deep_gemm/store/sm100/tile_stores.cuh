@@ -10,21 +10,21 @@
 
 namespace deep_gemm::sm100 {
 
-template <GemmConfig c, bool = is_staged(c.store)>
+template <Constant<GemmConfig> c, bool = is_staged(c.store)>
 struct SelectStores {
     using Type = DirectStores<c>;
 };
-template <GemmConfig c>
+template <Constant<GemmConfig> c>
 struct SelectStores<c, true> {
     using Type = StagedStores<c>;
 };
 
-template <GemmConfig c>
+template <Constant<GemmConfig> c>
 using FoundRuns =
     FoundRunsOf<c, Smem<c>, piece_d_cols(c), finds_runs_alone(c) ? 4 : store_warps(c), finds_runs_alone(c)>;
 
 /// What a store warp has of each tile, whoever brings the sums. Chunks are the warp's.
-template <GemmConfig c>
+template <Constant<GemmConfig> c>
 class TileStores {
 public:
     DG_DEVICE TileStores(const Smem<c>& smem, const GemmParams& params)

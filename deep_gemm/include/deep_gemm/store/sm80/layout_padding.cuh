@@ -5,7 +5,7 @@
 
 namespace deep_gemm::sm80 {
 
-template <GemmConfig c>
+template <Constant<GemmConfig> c>
 class LayoutPadding {
 public:
     DG_DEVICE explicit LayoutPadding(const GemmParams& params) : params_(params) {}

@@ -12,14 +12,14 @@ constexpr bool stores_quads(const GemmConfig& c) {
 }
 
 /// Whether D's rows lie so that 16 bytes of each are written at once, all inside or none.
-template <GemmConfig c>
+template <Constant<GemmConfig> c>
 DG_DEVICE bool has_chunks(const Fragment<c>& at, const GemmParams& params) {
     constexpr int32_t kElements = 8;
     return ((params.d_stride | params.d_group_stride | at.n_end) % kElements) == 0 &&
            reinterpret_cast<uint64_t>(params.d_data) % (kElements * 2) == 0;
 }
 
-template <GemmConfig c>
+template <Constant<GemmConfig> c>
 DG_DEVICE void store_quads(const Results<c>& results, const Fragment<c>& at, const GemmParams& params) {
     // C may be D: other lanes have read what this one writes.
     if constexpr (c.add_c) __syncwarp();
@@ -46,7 +46,7 @@ DG_DEVICE void store_quads(const Results<c>& results, const Fragment<c>& at, con
 }
 
 /// D out of registers.
-template <GemmConfig c>
+template <Constant<GemmConfig> c>
 DG_DEVICE void store_piece(const Results<c>& results, const Fragment<c>& at, const GemmParams& params) {
     if constexpr (stores_quads(c))
         if (has_chunks<c>(at, params)) return store_quads<c>(results, at, params);

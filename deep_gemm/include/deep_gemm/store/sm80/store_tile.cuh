@@ -14,7 +14,7 @@ namespace deep_gemm::sm80 {
 
 /// Factors that the conversion of A has left in sums: powers of two, so nothing is rounded. Sums of int4 that are
 /// stored as integers have none: it is their scales that want 16.
-template <GemmConfig c>
+template <Constant<GemmConfig> c>
 DG_DEVICE void undo_conversion_of_a(Sums<c>& sums) {
     if constexpr (reads_widened_a(c))
         for (auto& sum : sums) sum *= Convert<Element::e4m3, Element::fp16>::kAheadUndone;
@@ -22,7 +22,7 @@ DG_DEVICE void undo_conversion_of_a(Sums<c>& sums) {
         for (auto& sum : sums) sum *= Convert<c.b.element, c.a.element>::kOf16;
 }
 
-template <GemmConfig c>
+template <Constant<GemmConfig> c>
 DG_DEVICE Fragment<c> piece_of_warp(const Tile& tile, const WarpPlace<c>& place, int32_t piece,
                                     const GemmParams& params) {
     const int32_t lane = threadIdx.x % 32;
@@ -31,19 +31,19 @@ DG_DEVICE Fragment<c> piece_of_warp(const Tile& tile, const WarpPlace<c>& place,
 }
 
 /// D out of registers, behind a gate or without.
-template <GemmConfig c>
+template <Constant<GemmConfig> c>
 DG_DEVICE void write_piece(const Results<c>& results, const Fragment<c>& at, const GemmParams& params) {
     if constexpr (c.gate.any() && c.swap_ab)
         PlaceOfD<Fragment<c>>(at).store(results, params);
     else if constexpr (c.gate.any())
-        store_piece<behind_gate(c)>(results, PlaceOfD<Fragment<c>>(at), params);
+        store_piece<ConfigParts<c>::kBehindGate>(results, PlaceOfD<Fragment<c>>(at), params);
     else
         store_piece<c>(results, at, params);
 }
 
 /// A tile's pieces of 16 rows, one after the other. A loop over them NVVM (CUDA 13.0) may leave rolled, with all sums
 /// in local memory.
-template <GemmConfig c, int32_t kPiece = 0>
+template <Constant<GemmConfig> c, int32_t kPiece = 0>
 DG_DEVICE void store_pieces(WarpSums<c>& total, const Tile& tile, const WarpPlace<c>& place, const GemmParams& params) {
     const Fragment<c> at = piece_of_warp<c>(tile, place, kPiece, params);
     undo_conversion_of_a<c>(total[kPiece]);
@@ -53,11 +53,11 @@ DG_DEVICE void store_pieces(WarpSums<c>& total, const Tile& tile, const WarpPlac
     if constexpr (kPiece + 1 < row_pieces(c)) store_pieces<c, kPiece + 1>(total, tile, place, params);
 }
 
-template <GemmConfig c>
+template <Constant<GemmConfig> c>
 using WarpResults = Results<c>[row_pieces(c)];
 
 /// What they find of columns that share a scale, and others have a part of.
-template <GemmConfig c, int32_t kPiece = 0>
+template <Constant<GemmConfig> c, int32_t kPiece = 0>
 DG_DEVICE void find_runs(WarpResults<c>& results, WarpSums<c>& total, const Tile& tile, const WarpPlace<c>& place,
                          const Smem<c>& smem, const GemmParams& params) {
     undo_conversion_of_a<c>(total[kPiece]);
@@ -68,7 +68,7 @@ DG_DEVICE void find_runs(WarpResults<c>& results, WarpSums<c>& total, const Tile
 }
 
 /// And what they store when all have found theirs.
-template <GemmConfig c, int32_t kPiece = 0>
+template <Constant<GemmConfig> c, int32_t kPiece = 0>
 DG_DEVICE void store_found(WarpResults<c>& results, const Tile& tile, const WarpPlace<c>& place, const Smem<c>& smem,
                            const GemmParams& params) {
     Fragment<c> at = piece_of_warp<c>(tile, place, kPiece, params);
@@ -79,7 +79,7 @@ DG_DEVICE void store_found(WarpResults<c>& results, const Tile& tile, const Warp
 }
 
 /// A warp's sums of a tile.
-template <GemmConfig c>
+template <Constant<GemmConfig> c>
 DG_DEVICE void store_tile(WarpSums<c>& total, const Tile& tile, const WarpPlace<c>& place, const Smem<c>& smem,
                           const GemmParams& params) {
     if constexpr (Fragment<c>::kExchanges) {

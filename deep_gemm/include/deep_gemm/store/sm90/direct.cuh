@@ -9,17 +9,17 @@
 
 namespace deep_gemm {
 
-template <GemmConfig c>
+template <Constant<GemmConfig> c>
 using PaddingRows = PaddingRowsOf<c, Smem<c>>;
 
 /// The first row in the tile of 16 that a math warp has, of the `subtile`th 64 rows of its warpgroup.
-template <GemmConfig c>
+template <Constant<GemmConfig> c>
 DG_DEVICE int32_t row_in_tile(int32_t warp, int32_t subtile) {
     return first_row(c, warp / 4) + subtile * subtile_step(c) + Fragment16x8::warp_row(warp);
 }
 
 /// Rows of padding among a math warp's 16 of a tile, which are some columns of all rows where operands are swapped.
-template <GemmConfig c>
+template <Constant<GemmConfig> c>
 struct WarpPadding {
     const PaddingRows<c>& rows;
     int32_t subtile;
@@ -32,7 +32,7 @@ struct WarpPadding {
 
 /// Asks the L2 for this warp's part of C, or of a D that is added to, so that nobody waits for memory at the end of the
 /// tile.
-template <GemmConfig c, typename Stored>
+template <Constant<GemmConfig> c, typename Stored>
 DG_DEVICE void fetch_lines(const Tile& tile, const Stored* data, int64_t stride, int64_t group_stride,
                            const GemmParams& params) {
     // In D's frame, this warp's block of the tile: its rows, or so many columns of D where operands are swapped.
@@ -53,7 +53,7 @@ DG_DEVICE void fetch_lines(const Tile& tile, const Stored* data, int64_t stride,
 
 /// A math warp's part where D goes out from registers: the same interface as OwnStores and HandedStores
 /// (store/sm90/staged.cuh).
-template <GemmConfig c>
+template <Constant<GemmConfig> c>
 struct DirectStores {
     DG_DEVICE explicit DirectStores(const Smem<c>&) {}
     DG_DEVICE void begin() const {}
@@ -62,7 +62,7 @@ struct DirectStores {
         if constexpr (c.gate.any() && c.swap_ab)
             PlaceOfD<Fragment<c>>(at).store(total, params);
         else if constexpr (c.gate.any())
-            store_direct<behind_gate(c)>(total, PlaceOfD<Fragment<c>>(at), params);
+            store_direct<ConfigParts<c>::kBehindGate>(total, PlaceOfD<Fragment<c>>(at), params);
         else
             store_direct<c>(total, at, params);
     }

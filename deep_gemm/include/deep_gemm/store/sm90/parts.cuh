@@ -14,7 +14,7 @@ DG_DEVICE uint32_t lane_of_part(const uint32_t& part, const int32_t& lane) { ret
 constexpr int32_t part_offset(int32_t index) { return index * 32 * 4; }
 
 /// Into this CTA's shared memory.
-template <GemmConfig c>
+template <Constant<GemmConfig> c>
 DG_DEVICE void put_part(const Sums<c>& total, uint32_t target) {
 #pragma unroll
     for (int32_t i = 0; i < kAccumulators<c>; i += 4)
@@ -22,7 +22,7 @@ DG_DEVICE void put_part(const Sums<c>& total, uint32_t target) {
 }
 
 /// Into another CTA's, whose barrier counts the bytes.
-template <GemmConfig c>
+template <Constant<GemmConfig> c>
 DG_DEVICE void send_part(const Sums<c>& total, uint32_t target, uint32_t barrier) {
 #pragma unroll
     for (int32_t i = 0; i < kAccumulators<c>; i += 4)
@@ -30,7 +30,7 @@ DG_DEVICE void send_part(const Sums<c>& total, uint32_t target, uint32_t barrier
 }
 
 /// Four registers of a part.
-template <GemmConfig c>
+template <Constant<GemmConfig> c>
 DG_DEVICE auto load_part(uint32_t address) {
     if constexpr (c.sum() == Element::s32)
         return ptx::load_shared_int_x4(address);

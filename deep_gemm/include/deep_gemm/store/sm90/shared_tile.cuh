@@ -15,21 +15,21 @@
 namespace deep_gemm {
 
 /// Whether this CTA stores 16 rows of a tile: those of a math warp, of the `subtile`th 64 rows of its warpgroup.
-template <GemmConfig c>
+template <Constant<GemmConfig> c>
 DG_DEVICE bool owns(const Tile& tile, int32_t warp, int32_t subtile) {
     if constexpr (!c.split_k.last_tiles) return true;
     return !tile.shared || shared_piece(c, warp, subtile) % 2 == ClusterPosition<c>().k;
 }
 
 /// Sends one piece to the CTA that owns it.
-template <GemmConfig c>
+template <Constant<GemmConfig> c>
 DG_DEVICE void send_piece(const Smem<c>& smem, const Sums<c>& total, int32_t piece, int32_t owner) {
     send_part<c>(total, ptx::map_to_cta(lane_of_part(smem.parts(piece / 2), threadIdx.x % 32), owner),
                  ptx::map_to_cta(smem.parts_barrier(piece / 2), owner));
 }
 
 /// Adds the other CTA's part of a piece.
-template <GemmConfig c>
+template <Constant<GemmConfig> c>
 DG_DEVICE void receive_piece(const Smem<c>& smem, Sums<c>& total, int32_t piece) {
     ptx::barrier_wait(smem.parts_barrier(piece / 2), 0);
     const uint32_t part = lane_of_part(smem.parts(piece / 2), threadIdx.x % 32);
@@ -41,7 +41,7 @@ DG_DEVICE void receive_piece(const Smem<c>& smem, Sums<c>& total, int32_t piece)
 }
 
 /// The pieces that this CTA owns get their sums. Once: a shared tile is the last.
-template <GemmConfig c, int32_t kSubtiles>
+template <Constant<GemmConfig> c, int32_t kSubtiles>
 DG_DEVICE void exchange_pieces(const Smem<c>& smem, Sums<c> (&total)[kSubtiles]) {
     static_assert(c.grouping == Grouping::dense && c.cluster.size() == 2 && c.cluster.k == 2 && kSubtiles <= 2);
     const int32_t warp = threadIdx.x / 32, mine = ClusterPosition<c>().k;

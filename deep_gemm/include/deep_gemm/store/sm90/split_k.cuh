@@ -18,7 +18,7 @@ inline constexpr int32_t kRingDone = 1;  // a named barrier of the math warps (i
 
 /// Returns whether this warp owns its rows and has their sum in `total`. Where K is split, a CTA computes one tile in
 /// all (selection sees to it), so the buffers and barriers serve once and need no hand-back.
-template <GemmConfig c>
+template <Constant<GemmConfig> c>
 DG_DEVICE bool reduce_split_k(const Smem<c>& smem, const ClusterPosition<c>& position, Sums<c>& total) {
     using Four = decltype(load_part<c>(0));
     constexpr int32_t kPartBytes = split_k_part_bytes(c);

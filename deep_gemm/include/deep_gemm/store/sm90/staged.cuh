@@ -14,7 +14,7 @@ namespace deep_gemm {
 
 /// A math warp's part where it issues the copies itself: each 16 rows through its own ring of staging buffers, a batch
 /// of chunks at a time. It waits for no other warp.
-template <GemmConfig c>
+template <Constant<GemmConfig> c>
 class OwnStores {
 public:
     DG_DEVICE explicit OwnStores(const Smem<c>& smem) : smem_(smem) {}
@@ -62,7 +62,7 @@ private:
 };
 
 /// A math warp's part where another warp stores: all of its rows of a tile, when the tile before has been copied away.
-template <GemmConfig c>
+template <Constant<GemmConfig> c>
 class HandedStores {
 public:
     DG_DEVICE explicit HandedStores(const Smem<c>& smem) : smem_(smem) {}

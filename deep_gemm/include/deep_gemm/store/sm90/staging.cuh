@@ -20,7 +20,7 @@ constexpr int32_t col_groups(const GemmConfig& c) {
 
 /// One chunk of this warp's 16 rows as FP32 or s32 into a staging buffer, in the swizzled layout that the store's box
 /// has.
-template <GemmConfig c>
+template <Constant<GemmConfig> c>
 DG_DEVICE void stage_32_bits(uint32_t buffer, const Results<c>& total, int32_t chunk) {
     constexpr StoreChunk kChunk = store_chunk(c);
     constexpr int32_t kSpan = kChunk.swizzle_bytes(), kColGroups = col_groups(c);
@@ -58,7 +58,7 @@ DG_DEVICE void stage_32_bits(uint32_t buffer, const Results<c>& total, int32_t c
 }
 
 /// The same as elements of 16 bits.
-template <GemmConfig c>
+template <Constant<GemmConfig> c>
 DG_DEVICE void stage_16_bits(uint32_t buffer, const Results<c>& total, int32_t chunk) {
     constexpr StoreChunk kChunk = store_chunk(c);
     constexpr int32_t kSpan = kChunk.swizzle_bytes(), kColGroups = col_groups(c);
@@ -81,7 +81,7 @@ DG_DEVICE void stage_16_bits(uint32_t buffer, const Results<c>& total, int32_t c
     }
 }
 
-template <GemmConfig c>
+template <Constant<GemmConfig> c>
 DG_DEVICE void stage_chunk(uint32_t buffer, const Results<c>& total, int32_t chunk) {
     static_assert(!marks_padding(c) || bits(c.output) == 16, "FP32 of experts is stored from registers");
     if constexpr (bits(c.output) == 32)
@@ -96,7 +96,7 @@ struct ChunkPlace {
     bool stored;  // or it is padding, another expert's, another CTA's
 };
 
-template <GemmConfig c>
+template <Constant<GemmConfig> c>
 DG_DEVICE ChunkPlace place_chunk(const Tile& tile, int32_t warp, int32_t subtile, int32_t chunk) {
     constexpr StoreChunk kChunk = store_chunk(c);
     const int32_t row = tile.row + row_in_tile<c>(warp, subtile);
@@ -107,7 +107,7 @@ DG_DEVICE ChunkPlace place_chunk(const Tile& tile, int32_t warp, int32_t subtile
 }
 
 /// Issue the copy of a staged chunk. One thread.
-template <GemmConfig c>
+template <Constant<GemmConfig> c>
 DG_DEVICE void copy_chunk(uint32_t source, const Tile& tile, int32_t warp, int32_t subtile, int32_t chunk,
                           const GemmParams& params) {
     const ChunkPlace at = place_chunk<c>(tile, warp, subtile, chunk);

@@ -13,7 +13,7 @@ namespace deep_gemm {
 /// would hold up those of operands, most of all where D is read too (tma_add): each CTA spreads its own over most of
 /// the time that its next tile takes, as far as the last one tells. (The first one, which waits for memory, tells
 /// nothing.)
-template <GemmConfig c>
+template <Constant<GemmConfig> c>
 class StorePace {
 public:
     /// `tile` is staged; `more` says whether `after` follows it.
@@ -51,7 +51,7 @@ private:
 
 /// Ask the L2 for what a math warp's rows of a tile are added to: memory gives a quarter less to additions that miss it
 /// (benchmarks/micro/add.py). One thread.
-template <GemmConfig c>
+template <Constant<GemmConfig> c>
 DG_DEVICE void fetch_rows(const Tile& tile, int32_t warp, const GemmParams& params) {
     constexpr StoreChunk kChunk = store_chunk(c);
     // The store role has few registers: written out, nine chunks spilled (128x144, BF16).
@@ -64,7 +64,7 @@ DG_DEVICE void fetch_rows(const Tile& tile, int32_t warp, const GemmParams& para
 }
 
 /// The store role: one thread. Where D is added to, the L2 is asked for each math warp's rows some such shares before.
-template <GemmConfig c, typename Tiles = TileScheduler<c>>
+template <Constant<GemmConfig> c, typename Tiles = TileScheduler<c>>
 DG_DEVICE void store_tiles(const Smem<c>& smem, const GemmParams& params) {
     constexpr StoreChunk kChunk = store_chunk(c);
     constexpr int32_t kChunks = store_chunks_per_tile(c), kShares = c.sm90.math_warpgroups * 4;

@@ -11,26 +11,26 @@
 namespace deep_gemm {
 
 /// How math warps get D out.
-template <GemmConfig c, bool = is_staged(c.store), bool = has_store_warp(c)>
+template <Constant<GemmConfig> c, bool = is_staged(c.store), bool = has_store_warp(c)>
 struct SelectStores {
     using Type = DirectStores<c>;
 };
-template <GemmConfig c>
+template <Constant<GemmConfig> c>
 struct SelectStores<c, true, false> {
     using Type = OwnStores<c>;
 };
-template <GemmConfig c>
+template <Constant<GemmConfig> c>
 struct SelectStores<c, true, true> {
     using Type = HandedStores<c>;
 };
-template <GemmConfig c>
+template <Constant<GemmConfig> c>
 using Stores = typename SelectStores<c>::Type;
 
-template <GemmConfig c>
+template <Constant<GemmConfig> c>
 using FoundRuns = FoundRunsOf<c, Smem<c>, fragment_d_cols(c), c.sm90.math_warpgroups * 4>;
 
 /// The end of 64 rows of a tile.
-template <GemmConfig c>
+template <Constant<GemmConfig> c>
 DG_DEVICE void store_subtile(Sums<c>& total, const Tile& tile, int32_t warpgroup, int32_t subtile, Stores<c>& stores,
                              const PaddingRows<c>& padding, const GemmParams& params) {
     const Fragment<c> at(tile, first_row(c, warpgroup) + subtile * subtile_step(c), params);
@@ -40,7 +40,7 @@ DG_DEVICE void store_subtile(Sums<c>& total, const Tile& tile, int32_t warpgroup
 }
 
 /// The same of all its rows where others have some of the columns that share a scale.
-template <GemmConfig c, int32_t kSubtiles>
+template <Constant<GemmConfig> c, int32_t kSubtiles>
 DG_DEVICE void store_exchanged(Sums<c> (&total)[kSubtiles], const Tile& tile, int32_t warpgroup, Stores<c>& stores,
                                const PaddingRows<c>& padding, FoundRuns<c>& runs, const GemmParams& params) {
     const auto place = [&](int32_t subtile, bool finds) {
@@ -65,7 +65,7 @@ DG_DEVICE void store_exchanged(Sums<c> (&total)[kSubtiles], const Tile& tile, in
 }
 
 /// A warpgroup's rows of a tile, of which other warps of the cluster may hold parts.
-template <GemmConfig c, bool kMayBeShared>
+template <Constant<GemmConfig> c, bool kMayBeShared>
 DG_DEVICE void store_tile(const Smem<c>& smem, typename MainLoop<c>::Totals& total, const Tile& tile, int32_t warpgroup,
                           Stores<c>& stores, PaddingRows<c>& padding, FoundRuns<c>& runs, const GemmParams& params) {
     constexpr int32_t kSubtiles = MainLoop<c>::kSubtiles;

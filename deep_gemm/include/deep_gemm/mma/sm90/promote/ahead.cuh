@@ -7,7 +7,7 @@
 
 namespace deep_gemm {
 
-template <GemmConfig c>
+template <Constant<GemmConfig> c>
 struct PromoteAhead {
     static_assert(!overlaps_blocks(c) && k_parts(c) == 1 && !c.rows_operand().packed());
 

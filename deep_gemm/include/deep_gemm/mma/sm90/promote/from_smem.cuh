@@ -5,7 +5,7 @@
 
 namespace deep_gemm {
 
-template <GemmConfig c>
+template <Constant<GemmConfig> c>
 struct PromoteFromSmem {
     static_assert(kSubtiles<c> == 1);
 

@@ -6,7 +6,7 @@
 
 namespace deep_gemm {
 
-template <GemmConfig c>
+template <Constant<GemmConfig> c>
 struct PromoteGroupByGroup {
     static_assert(kSubtiles<c> == 1 && !c.rows_operand().packed());
 

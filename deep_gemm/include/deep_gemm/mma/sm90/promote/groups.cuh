@@ -5,7 +5,7 @@
 
 namespace deep_gemm {
 
-template <GemmConfig c>
+template <Constant<GemmConfig> c>
 struct PromoteGroups {
     static_assert(kSubtiles<c> == 1 && c.rows_operand().packed());
 

@@ -5,7 +5,7 @@
 
 namespace deep_gemm {
 
-template <GemmConfig c>
+template <Constant<GemmConfig> c>
 struct PromoteOverlapped {
     static_assert(kSubtiles<c> == 1);
     static_assert(!scales_stay_in_smem(c), "the next block may replace them");
