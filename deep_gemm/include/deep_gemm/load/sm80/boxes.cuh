@@ -1,5 +1,6 @@
 // Copies of a stage by the copy engine, where an architecture with SM80's roles has one (Schedule::copy_engine): one
-// lane of a warp asks for boxes, which the engine lays as threads would, in lines of 128 bytes whose chunks are swapped.
+// lane of a warp asks for boxes, which the engine lays as threads would, in lines of 128 bytes whose chunks are
+// swapped.
 //
 // Scales of blocks of rows, and those of gates and ups, which lie in another order than the tile's, are copied by the
 // warp's lanes.
@@ -78,10 +79,10 @@ public:
             Cols::load(smem_.cols(stage), params_.cols, full, k, tile.col, col_group<c>(tile) + matrix);
             if constexpr (scales_in_boxes(c, true))
                 ptx::load_box_of_cta(smem_.row_scales(stage), &params_.row_scales, full, tile.row,
-                              row_scale_place(tile, block), row_group<c>(tile));
+                                     row_scale_place(tile, block), row_group<c>(tile));
             if constexpr (scales_in_boxes(c, false))
                 ptx::load_box_of_cta(smem_.col_scales(stage), &params_.col_scales, full, tile.col,
-                              col_scale_place(tile, block), col_group<c>(tile));
+                                     col_scale_place(tile, block), col_group<c>(tile));
         }
         if constexpr (copies_scales(c)) {
             const int32_t rows_end = c.swap_ab ? extent_n<c>(params_) : extent_m<c>(params_),
