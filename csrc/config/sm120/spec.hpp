@@ -13,6 +13,10 @@ struct Spec : sm80::Spec {
     static bool has_tiling(const Problem& p, const Tiling& tiling) { return sm120::has_tiling(p, tiling); }
     static GemmConfig configure(const Problem& p, const Tiling& tiling) { return sm120::configure(p, tiling); }
     static sm80::CostConstants cost_constants(const Problem& p) { return sm120::cost_constants(p.target); }
+    static std::string_view rejection(const Problem& p, const GemmConfig& c, int64_t tiles) {
+        const std::string_view reason = sm80::Spec::rejection(p, c, tiles);
+        return reason.empty() ? split_rejection(p, c, tiles) : reason;
+    }
     using sm80::Spec::cost_us;
     static double cost_us(const Problem& p, const Candidate& candidate) {
         return cost_us(p, candidate, cost_constants(p));

@@ -85,15 +85,24 @@ struct CostModel : CostConstants {
         return convert_us + rows * (bytes_of(from, p.k) + bytes_of(to, p.k)) / bytes_per_us(p);
     }
 
+    /// CTAs that split K add up. Hopper's figures (sm90/cost_constants.hpp).
+    static double split_us(const GemmConfig& c) {
+        if (c.cluster.k == 1) return 0;
+        constexpr double kFirst = 0.5, kPart = 0.03, kElement = 0.0002;
+        return kFirst + (c.cluster.k - 1) * (kPart + kElement * c.tile.rows * c.tile.cols);
+    }
+
     double estimate_us(const Problem& p, const GemmConfig& c, int32_t num_ctas) const {
         const ExpectedBlocks blocks = expected_blocks(p, c.tile_m());
-        const double tiles = blocks.mean * ceil_div(p.n, c.tile_n());
+        const double tiles = blocks.mean * ceil_div(p.n, c.tile_n()) * c.cluster.k;  // or parts of them
         const double waves = expected_waves(tiles / num_ctas, blocks.scatter), ctas = active_ctas(p, c, tiles);
         const double store = store_cycles * c.tile.rows * c.tile.cols + (c.sm80.k_warps > 1 ? sum_up_cycles : 0);
         const double compute_us =
-            (waves * (ceil_div(p.k, c.tile.k) * block_cycles(c, ctas) + store * ctas) + first_cycles) / clock_mhz;
+            (waves * (ceil_div(ceil_div(p.k, c.tile.k), c.cluster.k) * block_cycles(c, ctas) + store * ctas) +
+             first_cycles) /
+            clock_mhz;
         const double memory = memory_us(p, c, ctas, tiles);
-        return launch_us + std::max(compute_us, memory) + tail_share * std::min(compute_us, memory);
+        return launch_us + split_us(c) + std::max(compute_us, memory) + tail_share * std::min(compute_us, memory);
     }
 
     double candidate_us(const Problem& p, const Candidate& candidate) const {

@@ -3,6 +3,8 @@
 
 #include <deep_gemm/arch/sm80_memory.cuh>
 
+#include <numeric>
+
 #include "../candidate.hpp"
 
 namespace deep_gemm::sm80 {
@@ -22,6 +24,7 @@ inline Choice finish(const Problem&, const Candidate& candidate) {
                      .plain_operands = !c.sm80.copy_engine,
                      .plain_row_scales = !scales_in_boxes(c, true),
                      .plain_col_scales = !scales_in_boxes(c, false)};
+    std::iota(choice.cta_order.begin(), choice.cta_order.end(), uint8_t{0});
     return choice;
 }
 

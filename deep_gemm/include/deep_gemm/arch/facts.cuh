@@ -12,7 +12,7 @@ struct ArchFacts {
     Arch arch;
     const char* name;
     bool copy_engine;   // tensor maps tell it what lies where; else threads copy, by PlainMaps
-    bool clusters;      // of more than one CTA
+    bool clusters;      // of more than one CTA, that share copies
     bool casts_scales;  // FP32 ones are taken for powers of two, unless a call says that they are not
 };
 

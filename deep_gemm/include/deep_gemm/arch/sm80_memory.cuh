@@ -70,9 +70,17 @@ inline constexpr int32_t kBarrierBytes = 8;  // of each, and a stage has two
 /// What warps that split K send to the first of them.
 constexpr int32_t parts_bytes(const GemmConfig& c) { return (c.sm80.k_warps - 1) * c.tile.rows * c.tile.cols * 4; }
 
+/// And CTAs that do, to the first of them: a part of each of its warps that store, which a barrier of its own counts.
+constexpr int32_t storing_warps(const GemmConfig& c) { return c.sm80.row_warps * c.col_warps; }
+constexpr int32_t cta_part_bytes(const GemmConfig& c) { return warp_rows(c) * warp_cols(c) * 4; }
+constexpr int32_t cta_parts_bytes(const GemmConfig& c) {
+    return (c.cluster.k - 1) * storing_warps(c) * cta_part_bytes(c);
+}
+
 struct SmemPlan {
-    int32_t rows_bytes, cols_bytes, row_scale_bytes, col_scale_bytes, zero_bytes;                 // of one stage
-    int32_t rows, cols, row_scales, col_scales, zeros, tiles, barriers, parts, groups, exchange;  // offsets
+    int32_t rows_bytes, cols_bytes, row_scale_bytes, col_scale_bytes, zero_bytes;  // of one stage
+    int32_t rows, cols, row_scales, col_scales, zeros, tiles, barriers, parts, cta_parts, cta_barriers, groups,
+        exchange;   // offsets
     int32_t bytes;  // of the launch, alignment slack included
 };
 
@@ -92,7 +100,9 @@ constexpr SmemPlan plan_smem(const GemmConfig& c) {
     p.tiles = p.zeros + c.stages * p.zero_bytes;
     p.barriers = p.tiles + c.stages * kTileBytes;
     p.parts = p.barriers + 2 * c.stages * kBarrierBytes;
-    p.groups = p.parts + parts_bytes(c);
+    p.cta_parts = p.parts + parts_bytes(c);
+    p.cta_barriers = p.cta_parts + cta_parts_bytes(c);
+    p.groups = p.cta_barriers + (c.cluster.k > 1 ? align_up(storing_warps(c) * kBarrierBytes, 16) : 0);
     p.exchange = align_up(p.groups + group_table_bytes(c), 4);
     p.bytes = p.exchange + exchange_bytes(c, fragment_d_cols(c)) +
               smem_alignment(c);  // the driver aligns it to 16 bytes only

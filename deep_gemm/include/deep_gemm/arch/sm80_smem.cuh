@@ -25,12 +25,22 @@ struct Smem : StageSmem<c, plan_smem(c), smem_alignment(c)> {
             ptx::barrier_init(full(i), full_arrivals(c));
             ptx::barrier_init(empty(i), warps(c));
         }
-        if constexpr (c.sm80.copy_engine) ptx::fence_barrier_init();
+        if constexpr (c.cluster.k > 1)
+            for (int32_t warp = 0; warp < storing_warps(c); ++warp) {
+                ptx::barrier_init(cta_parts_barrier(warp), 1);
+                ptx::barrier_arrive_expect(cta_parts_barrier(warp), (c.cluster.k - 1) * cta_part_bytes(c));
+            }
+        if constexpr (c.sm80.copy_engine || c.cluster.k > 1) ptx::fence_barrier_init();
     }
 
     /// Largest magnitudes, where several warps have columns that share a scale.
     DG_DEVICE uint32_t exchange() const { return base + kPlan.exchange; }
     DG_DEVICE uint32_t parts() const { return base + kPlan.parts; }
+    /// What a warp of the first CTA is sent by that of another one; its barrier serves once.
+    DG_DEVICE uint32_t cta_part(int warp, int sender) const {
+        return base + kPlan.cta_parts + (warp * (c.cluster.k - 1) + sender - 1) * cta_part_bytes(c);
+    }
+    DG_DEVICE uint32_t cta_parts_barrier(int warp) const { return base + kPlan.cta_barriers + warp * kBarrierBytes; }
 
     /// The tile whose first K block a stage holds (or any, see tile_in_each_stage). Fewer than no K blocks: there are
     /// no more tiles.

@@ -7,6 +7,7 @@
 #pragma once
 
 #include <deep_gemm/load/sm80/load_role.cuh>
+#include <deep_gemm/mma/sm80/cta_sums.cuh>
 #include <deep_gemm/mma/sm80/mainloop.cuh>
 #include <deep_gemm/ptx/control.cuh>
 #include <deep_gemm/store/sm80/store_tile.cuh>
@@ -14,14 +15,21 @@
 
 namespace deep_gemm::sm80 {
 
+/// Where CTAs split K: until all can be sent parts.
+template <Constant<GemmConfig> c>
+DG_DEVICE void wait_for_receivers() {
+    if constexpr (c.cluster.k > 1) ptx::cluster_wait();
+}
+
 template <Constant<GemmConfig> c>
 DG_DEVICE void run_math(const Smem<c>& smem, const GemmParams& params) {
     MainLoop<c> main_loop(smem, params);
+    wait_for_receivers<c>();
     WarpSums<c> total;
     Tile tile;
     while (main_loop.next(tile)) {
         main_loop.run(total, tile);
-        if (add_up<c>(total, smem, main_loop.place()))
+        if (add_up<c>(total, smem, main_loop.place()) && add_up_ctas<c>(total, smem))
             store_tile<c>(total, tile, main_loop.place_behind(), smem, params);
     }
 }
@@ -33,11 +41,14 @@ DG_DEVICE void run_gemm(const GemmParams& params) {
     ptx::wait_for_previous_grid();
     smem.groups().template fill<threads(c)>(params);
     if (threadIdx.x == 0) smem.init_barriers();
+    if constexpr (c.cluster.k > 1) ptx::cluster_arrive();
     __syncthreads();
     if (!has_copy_warp(c) || threadIdx.x < math_threads(c))
         run_math<c>(smem, params);
-    else
+    else {
         LoadRole<c>(smem, params).run();
+        wait_for_receivers<c>();
+    }
     if constexpr (marks_padding(c)) fill_padding_blocks<c>(params, threadIdx.x / 32, threads(c) / 32);
 }
 

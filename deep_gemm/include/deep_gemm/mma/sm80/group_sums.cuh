@@ -7,7 +7,7 @@
 namespace deep_gemm::sm80 {
 
 /// Nothing is scaled, or the instruction scales.
-template <GemmConfig c>
+template <Constant<GemmConfig> c>
 class PlainSums {
 public:
     /// The step by which all of a block is read.
@@ -24,7 +24,7 @@ public:
 };
 
 /// A group's sums are a set of their own, and promoted when it ends.
-template <GemmConfig c>
+template <Constant<GemmConfig> c>
 class PromotedSums {
     static constexpr int32_t kGroupSteps = steps(c) / scale_groups(c);
     /// Scales of a group are loaded a step before its last, if it has two and few scales.
@@ -54,7 +54,7 @@ private:
 
 /// Sums are counted in units of their row's scale of the block under way: at its end they are multiplied by the ratio
 /// of this scale to the next block's, and by itself behind the last one. A lane has the ratios of its number's rows.
-template <GemmConfig c>
+template <Constant<GemmConfig> c>
 class RescaledSums {
     static_assert(scale_groups(c) == 1 && group_stages(c) == 1 && c.row_scales().per_row() &&
                   !c.col_scales().per_row());
@@ -111,11 +111,11 @@ template <GemmConfig c, bool = promotes(c), bool = rescales(c)>
 struct SelectSums {
     using Type = PlainSums<c>;
 };
-template <GemmConfig c>
+template <Constant<GemmConfig> c>
 struct SelectSums<c, true, false> {
     using Type = PromotedSums<c>;
 };
-template <GemmConfig c>
+template <Constant<GemmConfig> c>
 struct SelectSums<c, true, true> {
     using Type = RescaledSums<c>;
 };

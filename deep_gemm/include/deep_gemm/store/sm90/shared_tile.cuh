@@ -8,7 +8,7 @@
 #include <deep_gemm/arch/sm90_smem.cuh>
 #include <deep_gemm/ptx/barrier.cuh>
 #include <deep_gemm/ptx/cluster.cuh>
-#include <deep_gemm/store/sm90/parts.cuh>
+#include <deep_gemm/store/parts.cuh>
 #include <deep_gemm/tile/cluster_position.cuh>
 #include <deep_gemm/tile/scheduler.cuh>
 

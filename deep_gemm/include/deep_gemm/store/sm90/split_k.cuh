@@ -9,7 +9,7 @@
 #include <deep_gemm/arch/sm90_smem.cuh>
 #include <deep_gemm/ptx/barrier.cuh>
 #include <deep_gemm/ptx/control.cuh>
-#include <deep_gemm/store/sm90/parts.cuh>
+#include <deep_gemm/store/parts.cuh>
 #include <deep_gemm/tile/cluster_position.cuh>
 
 namespace deep_gemm {
