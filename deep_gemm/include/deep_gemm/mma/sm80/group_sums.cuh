@@ -107,7 +107,7 @@ private:
     float held_[kHeld];
 };
 
-template <GemmConfig c, bool = promotes(c), bool = rescales(c)>
+template <Constant<GemmConfig> c, bool = promotes(c), bool = rescales(c)>
 struct SelectSums {
     using Type = PlainSums<c>;
 };
