@@ -4,11 +4,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 
 import bf16_inputs
 import pytest
 import torch
+from call_checks import settings
 from candidates import forced_tile, parse
 from devices import FEW
 from field_calls import explain, kernel_of
@@ -40,14 +41,8 @@ TILES = [  # swapped, rows, cols, M, N
 @contextmanager
 def four_sms(device: torch.device) -> Iterator[None]:
     """As the simulator has."""
-    before = deep_gemm.get_num_sms(device)
-    if device.type == "cuda":
-        deep_gemm.set_num_sms(4, device)
-    try:
+    with settings(device, num_sms=4) if device.type == "cuda" else nullcontext():
         yield
-    finally:
-        if device.type == "cuda":
-            deep_gemm.set_num_sms(before, device)
 
 
 def shares(swapped: bool, rows: int, cols: int, m: int, n: int, k: int, **more: int) -> bool:

@@ -70,7 +70,8 @@ public:
     }
 
     /// A stage, with a K block or without any.
-    DG_DEVICE void fill(int32_t stage, bool has_block, const Tile& tile, int32_t block, bool leads) const {
+    DG_DEVICE void fill(int32_t stage, bool has_block, const Tile& tile, int32_t block) const {
+        const bool leads = BoxCopies::leads();
         const auto [k, matrix] = place_block<c>(params_, block);
         const uint32_t full = smem_.full(stage);
         if (leads) ptx::barrier_arrive_expect(full, has_block ? stage_box_bytes(c) : 0);

@@ -280,11 +280,11 @@ public:
     }
 
     /// A stage, with a K block or without any.
-    DG_DEVICE void fill(int32_t stage, bool has_block, const Tile& tile, int32_t, bool leads) const {
+    DG_DEVICE void fill(int32_t stage, bool has_block, const Tile& tile, int32_t) const {
         if (has_block) copy(stage, tile);
         const uint32_t full = smem_.full(stage);
         ptx::barrier_arrive_after_copies(full);
-        if (leads) ptx::barrier_arrive(full);
+        if (leads()) ptx::barrier_arrive(full);
     }
 
 private:

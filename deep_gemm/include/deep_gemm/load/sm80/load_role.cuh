@@ -30,15 +30,11 @@ public:
     DG_DEVICE void next(const Ring<c.stages>& ring) {
         const bool is_turn = Copies::is_turn(ring);
         if (c.sm80.copy_engine && !is_turn) return;  // it never will be
-        bool leads = false;
-        if (is_turn) {
-            ptx::barrier_wait_polling(smem_.empty(ring.stage), ring.phase ^ 1);
-            leads = Copies::leads();
-        }
-        if (left_ == 0) begin_tile(ring.stage, leads);
+        if (is_turn) ptx::barrier_wait_polling(smem_.empty(ring.stage), ring.phase ^ 1);
+        if (left_ == 0) begin_tile(ring.stage, is_turn);
         if (left_ > 0) begin_block();
-        if (tile_in_each_stage(c) && leads) smem_.write_tile(ring.stage, tile_);
-        if (is_turn) copies_.fill(ring.stage, left_ > 0, tile_, block_, leads);
+        if (tile_in_each_stage(c) && is_turn && Copies::leads()) smem_.write_tile(ring.stage, tile_);
+        if (is_turn) copies_.fill(ring.stage, left_ > 0, tile_, block_);
         left_ = max(left_ - 1, 0);
     }
 
@@ -50,12 +46,12 @@ public:
 private:
     DG_DEVICE bool more() const { return tile_.k_blocks >= 0; }
 
-    DG_DEVICE void begin_tile(int32_t stage, bool leads) {
+    DG_DEVICE void begin_tile(int32_t stage, bool is_turn) {
         if (more() && tiles_.next(tile_))
             tiles_.place(tile_);
         else
             tile_.k_blocks = -1;
-        if (leads) smem_.write_tile(stage, tile_);
+        if (is_turn && Copies::leads()) smem_.write_tile(stage, tile_);
         left_ = max(tile_.k_blocks, 0);
         block_ = tile_.k_block - 1;
         if (left_ > 0) copies_.place(tile_, block_);
