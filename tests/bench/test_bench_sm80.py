@@ -12,6 +12,7 @@ SHOWN = [
     ("h100_sm80.json", "architectures.md", "sm80", "tables"),
     ("h100_sm80_copies.json", "notes/sm80.md", "sm80 copies", "two_commits"),
     ("h100_sm80_copy_warp.json", "notes/sm80.md", "sm80 copy warp", "two_commits"),
+    ("h200_sm80_rescaled.json", "notes/sm80.md", "sm80 rescaled", "two_commits"),
     ("h100_sm80_unpacked.json", "notes/sm80.md", "sm80 unpacked", "unpacked"),
     ("h100_sm80_picks.json", "notes/sm80.md", "sm80 picks", "picks"),
 ]
