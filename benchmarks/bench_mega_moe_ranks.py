@@ -22,6 +22,7 @@ from typing import Any
 import torch
 import torch.distributed as dist
 from machine import describe, write_result
+from tables import table
 
 import deep_gemm
 from deep_gemm import quantize, routing
@@ -192,6 +193,20 @@ def measure(experts: int, tokens: int, given: Weights, group: Any, rank: int) ->
     row["kernels"] = parts_of(graph.replay)
     dist.barrier()
     return row
+
+
+def tables(document: dict[str, Any]) -> str:
+    """Microseconds of a call, and where its kernels spend them."""
+    header = ["experts", "tokens a rank", "in a graph", "a call", "all-to-all and products", "that / a call"]
+    lines = [
+        [r["experts"], r["tokens"], r["graph"], r["call"], r["apart"], f"{r['apart'] / r['call']:.2f}"]
+        for r in document["rows"]
+    ]
+    machine = document["machine"]
+    return (
+        table(header, lines)
+        + f"\n{document['what'].partition(': ')[2]}; {machine['gpu']}, driver {machine['driver']}, commit {machine['commit']}.\n"
+    )
 
 
 def main() -> int:
