@@ -132,6 +132,8 @@ class StoredWeights(torch.nn.Module):
             missing_keys.extend(lacking)
             return
         given = [state_dict[f"{prefix}{name}"] for name in names]
+        if metadata != _BLOCKS:
+            PackedWeights.from_state_dict(state_dict, prefix)  # raises where tensors and metadata contradict
         own = self._tensors()
         if metadata == self._metadata and _forms(own) == _forms(given):
             for mine, tensor in zip(own, given, strict=True):

@@ -21,7 +21,7 @@ from .matrix import (
 from .packed import PackedWeights
 from .packings import FOLDED, K_BLOCK, ROWS, SMALLEST_GROUP, TWO_LEVELS, Packing, packing_of
 from .rows import are_multiplied_on, pack_rows
-from .stored_scales import all_scales, are_near, conversion_scales, folded_scales, without_scale
+from .stored_scales import all_scales, conversion_scales, folded_scales, have_near_scales, without_scale
 from .write_codes import write_codes
 from .zeros import steps_of_matrices, stored_words
 
@@ -167,7 +167,7 @@ def pack_matrices(
         activations=activations,
         order=TWO_LEVELS if has_second and packing.two_levels else order,
         gate_up=gate_up,
-        near_scales=activations == "bf16" and scales is None and are_near(matrices, groups),
+        near_scales=activations == "bf16" and scales is None and have_near_scales(matrices, groups),
     )
     return made.with_sums() if packing.integer_activations else made
 

@@ -13,11 +13,10 @@ from .conversion_scales import FACTOR, to_bytes, to_words
 from .exponents import fold
 from .groups import Groups
 from .matrix import Matrix
+from .near_scales import are_near
 from .packings import Packing
 
 _SMALLEST_EXPONENT_BITS = 0x00400000  # 2^-127, a subnormal number
-# Of units: what sums of products may lose of FP32's range, and what approximate reciprocals need of it.
-_FARTHEST, _SMALLEST_UNIT = 2.0**24, 2.0**-100
 _FLOAT_SCALES = (torch.float32, torch.bfloat16, torch.float16, torch.float8_e4m3fn)
 
 
@@ -104,16 +103,11 @@ def without_scale(matrix: Matrix, groups: Groups) -> Matrix:
     return replace(matrix, read=read, read_pairs=None)
 
 
-def are_near(matrices: Sequence[Matrix], groups: Groups) -> bool:
-    """Whether sums may count in units of one scale of a row after the other's (`PackedWeights.near_scales`)."""
-    return groups.kept is not None and all(_are_near(matrix.scales, groups) for matrix in matrices)
-
-
-def _are_near(scales: torch.Tensor, groups: Groups) -> bool:
-    sizes = exact_scales(groups.checked("scales", scales)).abs()
-    smallest, largest = sizes.amin(1), sizes.amax(1)
-    near = (smallest >= _SMALLEST_UNIT) & (largest <= 1 / _SMALLEST_UNIT) & (largest <= smallest * _FARTHEST)
-    return bool((near | (largest == 0)).all())
+def have_near_scales(matrices: Sequence[Matrix], groups: Groups) -> bool:
+    """Whether there are some for groups of K, near each other (near_scales.py)."""
+    if groups.kept is None:
+        return False
+    return all(are_near(exact_scales(groups.checked("scales", matrix.scales))) for matrix in matrices)
 
 
 def exact_scales(scales: torch.Tensor) -> torch.Tensor:

@@ -5,12 +5,14 @@ from __future__ import annotations
 import pytest
 import torch
 from bf16_weight_inputs import KINDS, activations, check
+from call_checks import settings
 from candidates import forced_tile
-from devices import on_simulator
+from devices import devices_of
 from inputs import GuardedOutput
 
 import deep_gemm
 from deep_gemm import jit
+from deep_gemm.nn import QuantLinear
 from deep_gemm.weights import PackedWeights, pack_weights
 from deep_gemm.weights.blank import blank_weights
 
@@ -41,7 +43,7 @@ def weights(name: str, n: int, k: int, generator: torch.Generator, spread: int, 
 
 
 @pytest.mark.sampled(4)
-@pytest.mark.parametrize("device", on_simulator("lazy", "random", arch="sm80"), indirect=True)
+@pytest.mark.parametrize("device", devices_of("sm80", "lazy", "random"), indirect=True)
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16], ids=str)
 @pytest.mark.parametrize("k", [100, 128, 640, 1152])
 @pytest.mark.parametrize("spread", [3, 22])
@@ -57,8 +59,8 @@ def test_against_fp64(device, name, spread, k, dtype) -> None:
     results = []
     for num_sms in (2, 1):
         d = GuardedOutput((m, n), torch.float32, device)
-        with deep_gemm.simulator.options(num_sms=num_sms), forced_tile(device, (m, n, k), True, rows, cols):
-            KINDS[name].function("{}_gemm_nt")(a, w, d.tensor)
+        with settings(device, num_sms=num_sms), forced_tile(device, (m, n, k), True, rows, cols):
+            KINDS[name].function("{}_gemm_nt")(a.to(device), w.to(device), d.tensor)
         d.check()
         check(d.tensor, a, exact)
         results.append(d.tensor)
@@ -120,6 +122,13 @@ def test_it_is_kept_and_guarded() -> None:
     assert not PackedWeights.from_tensors(
         tensors, {k: v for k, v in metadata.items() if k != "near_scales"}
     ).near_scales
+    lying = {**far.state_dict(), "metadata": near.state_dict()["metadata"]}
+    with pytest.raises(ValueError, match=r"scales of each row must be within 2\^24 .* near_scales"):
+        PackedWeights.from_state_dict(lying)
+    layer = QuantLinear(near)
+    with pytest.raises(ValueError, match=r"scales of each row must be within 2\^24 .* near_scales"):
+        layer.load_state_dict({**QuantLinear(far).state_dict(), "metadata": layer.state_dict()["metadata"]})
+    assert torch.equal(layer.state_dict()["scales"], near.scales)
     before = near.codes.clone()
     with pytest.raises(ValueError, match=r"scales of each row must be within 2\^24 .* pack the whole stack again"):
         near.write(0, far)

@@ -217,8 +217,7 @@ struct Operand {
     Major major = Major::k;
     Scaling scaling = {};
     int32_t zeros_k = 0;  // of K, for which there is a word that says what becomes of a row's codes (convert/zeros.cuh)
-    // 1: a row's scales are near enough to each other for sums that count in units of one after the other
-    // (mma/sm80/group_sums.cuh).
+    // 1: a row's scales are near enough to each other for sums that count in units of one after the other.
     int32_t near_scales = 0;
 
     constexpr bool operator==(const Operand&) const = default;

@@ -2,11 +2,10 @@
 #pragma once
 
 #include <deep_gemm/ptx/memory.cuh>
+#include <deep_gemm/ranks/copy_row.cuh>
 #include <deep_gemm/ranks/flags.cuh>
 
 namespace deep_gemm {
-
-inline constexpr int32_t kPullPieces = 4;  // of 16 bytes, that a lane asks for at once
 
 template <Constant<RanksConfig> c>
 DG_DEVICE void run_pull_rows(const PullParams& params) {
@@ -30,15 +29,7 @@ DG_DEVICE void run_pull_rows(const PullParams& params) {
         float* const to_scales = params.out_scales + row * params.out_s_row_stride;
         for (int32_t i = lane; i < scales; i += 32) to_scales[i * params.out_s_k_stride] = from_scales[i];
 #pragma unroll 1
-        for (int32_t first = lane; first < pieces; first += 32 * kPullPieces) {
-            uint4 kept[kPullPieces];
-#pragma unroll
-            for (int32_t i = 0; i < kPullPieces; ++i)
-                if (first + i * 32 < pieces) kept[i] = from[first + i * 32];
-#pragma unroll
-            for (int32_t i = 0; i < kPullPieces; ++i)
-                if (first + i * 32 < pieces) to[first + i * 32] = kept[i];
-        }
+        copy_row_by_warp(to, from, pieces, lane);
     }
 }
 

@@ -3,11 +3,10 @@
 #pragma once
 
 #include <deep_gemm/ptx/memory.cuh>
+#include <deep_gemm/ranks/copy_row.cuh>
 #include <deep_gemm/ranks/flags.cuh>
 
 namespace deep_gemm {
-
-inline constexpr int32_t kPushPieces = 4;  // of 16 bytes, that a lane reads at once
 
 template <Constant<RanksConfig> c>
 DG_DEVICE void run_push_rows(const PushParams& params) {
@@ -26,15 +25,7 @@ DG_DEVICE void run_push_rows(const PushParams& params) {
         const auto* const from = reinterpret_cast<const uint4*>(params.down + row * bytes);
         auto* const to = reinterpret_cast<uint4*>(ranks.parts[rank] + ranks.results + (source - rank * each) * bytes);
 #pragma unroll 1
-        for (int32_t first = lane; first < pieces; first += 32 * kPushPieces) {
-            uint4 kept[kPushPieces];
-#pragma unroll
-            for (int32_t i = 0; i < kPushPieces; ++i)
-                if (first + i * 32 < pieces) kept[i] = from[first + i * 32];
-#pragma unroll
-            for (int32_t i = 0; i < kPushPieces; ++i)
-                if (first + i * 32 < pieces) to[first + i * 32] = kept[i];
-        }
+        copy_row_by_warp(to, from, pieces, lane);
     }
 }
 

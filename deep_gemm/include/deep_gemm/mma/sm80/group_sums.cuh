@@ -53,7 +53,8 @@ private:
 };
 
 /// Sums are counted in units of their row's scale of the block under way: at its end they are multiplied by the ratio
-/// of this scale to the next block's, and by itself behind the last one. A lane has the ratios of its number's rows.
+/// of this scale to the next block's, and by itself behind the last one. Lane l holds the ratios of the warp's rows l
+/// and l + 32, and shuffles hand them out.
 template <Constant<GemmConfig> c>
 class RescaledSums {
     static_assert(scale_groups(c) == 1 && group_stages(c) == 1 && c.row_scales().per_row() &&
@@ -61,7 +62,7 @@ class RescaledSums {
     static constexpr int32_t kWarp = 32, kHeld = ceil_div(warp_rows(c), kWarp);
 
 public:
-    static constexpr int32_t kLastRead = steps(c);  // scales, at the end
+    static constexpr int32_t kLastRead = steps(c);  // of scales, behind the last step: the main loop lets go then
 
     template <bool kBegins, bool kEnds>
     DG_DEVICE void load_scales(const Smem<c>&, const WarpPlace<c>&, int32_t, int32_t) {}

@@ -122,7 +122,7 @@ private:
             if (i == copy_step(c)) copies_.next(ring_);
         }
         sums.load_ratios(smem_, place_, stage, ring_.stage, more);
-        if (GroupSums::kLastRead == kSteps && (more || !tile_in_each_stage(c))) release(stage);
+        if (tile_in_each_stage(c) && more) release(stage);  // the last one when the tile is read from it, see run()
         sums.rescale(total);
     }
 

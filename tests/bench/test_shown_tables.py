@@ -1,0 +1,31 @@
+"""Tables that documents show are those of the measured files."""
+
+from __future__ import annotations
+
+import importlib
+import json
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+SHOWN = [
+    ("bench_sm80", "h100_sm80.json", "architectures.md", "sm80", "tables"),
+    ("bench_sm80", "h100_sm80_copies.json", "notes/sm80.md", "sm80 copies", "two_commits"),
+    ("bench_sm80", "h100_sm80_copy_warp.json", "notes/sm80.md", "sm80 copy warp", "two_commits"),
+    ("bench_sm80", "h200_sm80_rescaled.json", "notes/sm80.md", "sm80 rescaled", "two_commits"),
+    ("bench_sm80", "h100_sm80_unpacked.json", "notes/sm80.md", "sm80 unpacked", "unpacked"),
+    ("bench_sm80", "h100_sm80_picks.json", "notes/sm80.md", "sm80 picks", "picks"),
+    ("bench_quantize", "h200_quantize.json", "quantize.md", "quantize", "tables"),
+    ("bench_mega_moe_ranks", "h200_mega_moe_ranks.json", "layers.md", "mega moe ranks", "tables"),
+]
+
+
+@pytest.mark.parametrize(("program", "result", "page", "name", "made_by"), SHOWN)
+def test_the_tables_are_those_of_the_result(monkeypatch, program, result, page, name, made_by) -> None:
+    monkeypatch.syspath_prepend(str(ROOT / "benchmarks"))
+    module = importlib.import_module(program)
+    document = json.loads((ROOT / "benchmarks" / "results" / result).read_text())
+    text = (ROOT / "docs" / page).read_text()
+    shown = text.split(f"<!-- begin {name} -->")[1].split(f"<!-- end {name} -->")[0]
+    assert shown.strip() == getattr(module, made_by)(document).strip()
