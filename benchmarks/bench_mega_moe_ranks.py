@@ -202,11 +202,9 @@ def tables(document: dict[str, Any]) -> str:
         [r["experts"], r["tokens"], r["graph"], r["call"], r["apart"], f"{r['apart'] / r['call']:.2f}"]
         for r in document["rows"]
     ]
-    machine = document["machine"]
-    return (
-        table(header, lines)
-        + f"\n{document['what'].partition(': ')[2]}; {machine['gpu']}, driver {machine['driver']}, commit {machine['commit']}.\n"
-    )
+    of, machine = document["what"].partition(": ")[2], document["machine"]
+    ran = f"{of}; {machine['gpu']}, driver {machine['driver']}, commit {machine['commit']}."
+    return table(header, lines) + f"\n{ran}\n"
 
 
 def main() -> int:
