@@ -12,7 +12,6 @@ import torch
 from . import codes as code
 from . import parts
 from .gate_rows import rows_in_order
-from .near_scales import require_near
 from .packed_tensors import GATES, NEAR_SCALES, PLAIN, TENSORS, VERSION, VERSION_OF_GATES, PackedTensors
 from .packings import FOLDED, TWO_LEVELS, packing_of
 from .unpack import sums_of, weights_of
@@ -175,7 +174,7 @@ class PackedWeights(PackedTensors):
             raise ValueError(f"state has no {prefix}metadata: it is none of PackedWeights.state_dict({prefix!r})")
         metadata = json.loads(bytes(state[f"{prefix}metadata"].tolist()))
         found = PackedWeights.from_tensors([state[f"{prefix}{name}"] for name in metadata["tensors"]], metadata)
-        require_near(found)
+        found.require_near_scales()
         return found
 
     def __reduce__(self) -> tuple[Any, ...]:

@@ -9,9 +9,11 @@ from typing import Any
 
 import torch
 
+from ..utils.math import ceil_div
 from . import codes as code
 from .conversion_scales import SCALES_A_WORD
 from .gate_rows import checked_rows
+from .near_scales import are_near
 from .packings import ELEMENT_NUMBERS, FOLDED, K_BLOCK, ROWS, SMALLEST_GROUP, TWO_LEVELS, Packing, packing_of
 from .rows import row_bytes
 
@@ -156,6 +158,18 @@ class PackedTensors:
             "b_zeros_k": self.zero_group or 0,
             "b_near_scales": int(self.near_scales),
         }
+
+    def require_near_scales(self) -> None:
+        """Raises where metadata that were read from somewhere say `near_scales` of scales that are not."""
+        if not self.near_scales or self.scales.is_meta:
+            return
+        groups = 0 if self.scale_group is None else ceil_div(self.shape[-1], self.scale_group)  # behind them is no K
+        of_experts = [] if self.second_scales is not None else [of_one[:groups].T for of_one in self.scales]
+        if groups == 0 or not of_experts or not all(are_near(scales / self.scale_factor) for scales in of_experts):
+            raise ValueError(
+                "the scales of each row must be within 2^24 of each other where metadata say near_scales: the tensors "
+                "are of other weights than the metadata"
+            )
 
     @property
     def device(self) -> torch.device:
