@@ -35,7 +35,7 @@ case $action in
         ;;
     lint) # types are those of what is imported: torch is needed, a compiler is not
         choose_python
-        install_requirements requirements-lint.txt requirements-types.txt requirements-build.txt
+        install_requirements requirements-lint.txt requirements-types.txt requirements-build.txt requirements-transformers.txt
         install_torch
         ;;
     *) prepare ;;
@@ -58,8 +58,8 @@ case $action in
         "$python" -m ruff check .
         "$python" -m ruff format --check .
         clang_format --dry-run -Werror
-        "$python" -m mypy --strict deep_gemm
-        PYRIGHT_PYTHON_IGNORE_WARNINGS=1 "$python" -m pyright --pythonpath "$(command -v "$python")" deep_gemm
+        "$python" -m mypy
+        PYRIGHT_PYTHON_IGNORE_WARNINGS=1 "$python" -m pyright --pythonpath "$(command -v "$python")"
         ;;
     docs) # of functions that are made at import, the reference asks the package itself
         install_requirements requirements-docs.txt requirements-lint.txt # ruff formats the signatures

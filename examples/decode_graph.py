@@ -10,6 +10,7 @@ tensors. Without a GPU the same layers run on the simulator, once and without a 
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
 
 import torch
 
@@ -81,7 +82,7 @@ def main() -> None:
             if not torch.equal(y, model(fresh)):
                 raise SystemExit("a replay differs from the same calls made one by one")
 
-        def seconds(step, steps: int = 200) -> float:
+        def seconds(step: Callable[[], object], steps: int = 200) -> float:
             torch.cuda.synchronize()
             begin = time.perf_counter()
             for _ in range(steps):

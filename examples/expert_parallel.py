@@ -18,16 +18,20 @@ import socket
 
 import torch
 import torch.distributed as dist
-import torch.multiprocessing as multiprocessing
+from torch.multiprocessing.spawn import spawn
 
 from deep_gemm import nn
 from deep_gemm.utils.dist import init_dist
 
 
+def weights_of(layer: nn.GroupedExperts) -> list[torch.nn.Parameter]:
+    return [layer.get_parameter(f"{part}.weight") for part in ("gate_up", "down")]
+
+
 def exact(x: torch.Tensor, ids: torch.Tensor, weights: torch.Tensor, whole: nn.GroupedExperts) -> torch.Tensor:
     """In FP32, every expert for every token."""
     out = torch.zeros_like(x)
-    for expert, (gate_up, down) in enumerate(zip(whole.gate_up.weight, whole.down.weight, strict=True)):
+    for expert, (gate_up, down) in enumerate(zip(*weights_of(whole), strict=True)):
         gate, up = (x @ gate_up.T).chunk(2, dim=1)
         each = (torch.nn.functional.silu(gate) * up) @ down.T
         out = out + each * ((ids == expert) * weights).sum(dim=1, keepdim=True)
@@ -63,8 +67,8 @@ def run() -> None:
     layer = nn.GroupedExperts(experts, hidden, inner, device=device, group=dist.group.WORLD)
     own = slice(rank * local, (rank + 1) * local)
     with torch.no_grad():
-        layer.gate_up.weight.copy_(whole.gate_up.weight[own])
-        layer.down.weight.copy_(whole.down.weight[own])
+        for part, all_of_it in zip(weights_of(layer), weights_of(whole), strict=True):
+            part.copy_(all_of_it[own])
 
     torch.manual_seed(1 + rank)
     x = torch.randn(tokens, hidden, device=device, requires_grad=True)
@@ -95,7 +99,7 @@ def main() -> None:
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         os.environ.setdefault("MASTER_PORT", str(free.getsockname()[1]))
-    multiprocessing.spawn(run_spawned, (arguments.processes,), nprocs=arguments.processes)
+    spawn(run_spawned, (arguments.processes,), nprocs=arguments.processes)
 
 
 if __name__ == "__main__":

@@ -54,6 +54,7 @@ def main(names: list[str]) -> None:
         print(report.hazards[0] if report.hazards else "none")
         if [hazard.kind for hazard in report.hazards][:1] != [KINDS[name]]:
             raise SystemExit(f"{KINDS[name]!r} was to be found")
+        mended = report
         for schedule in simulator.SCHEDULES:
             mended, right = run(name, True, schedule)
             if mended.hazards or not right:

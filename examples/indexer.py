@@ -122,7 +122,8 @@ def main() -> None:
         all_keys[each, now] = keys.float() * scales[:, None]
         lengths += 1
         new_q, new_weights = queries(requests, 1, heads, d, device=device)
-        q.copy_(new_q), weights.copy_(new_weights)
+        q.copy_(new_q)
+        weights.copy_(new_weights)
         logits = step()
         picked = logits.topk(min(top, prompt)).indices
         wanted = torch.cat([reference(q[i], all_keys[i], weights[i : i + 1]) for i in range(requests)])

@@ -30,7 +30,8 @@ class MoeDecode:
         self.expected_m = max(1, tokens * choices // experts)
 
     def choose(self, x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-        return (x.float() @ self.router).softmax(dim=1).topk(self.choices, dim=1)
+        weights, chosen = (x.float() @ self.router).softmax(dim=1).topk(self.choices, dim=1)
+        return weights, chosen
 
     def __call__(self, x: torch.Tensor) -> torch.Tensor:
         """[tokens, hidden] -> the same, BF16. Every shape is fixed, nothing is read back: a graph may hold it."""
@@ -57,7 +58,7 @@ class MoeDecode:
 
 def check(step: MoeDecode, x: torch.Tensor, y: torch.Tensor) -> float:
     exact = step.exact(x)
-    relative = ((y.float() - exact).norm() / exact.norm()).item()
+    relative = float((y.float() - exact).norm() / exact.norm())
     if not relative < 0.1:
         raise SystemExit(f"relative error {relative:.3f}: more than quantisation explains")
     return relative

@@ -14,6 +14,7 @@ import tempfile
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import torch
 
@@ -105,7 +106,7 @@ class Format:
     config: Mapping[str, int]
 
     def load(self, tensors: Tensors, name: str, experts: int) -> deep_gemm.PackedWeights:
-        options = {"activations": self.activations, "config": self.config}
+        options: dict[str, Any] = {"activations": self.activations, "config": self.config}
         if self.checkpoint == "mxfp4":
             return deep_gemm.weights_from_checkpoint("mxfp4", tensors, prefix=f"{LAYER}{name}_", **options)
         return deep_gemm.weights_from_checkpoint(self.checkpoint, of_each_expert(tensors, name, experts), **options)

@@ -1,16 +1,17 @@
 """A small mixture-of-experts language model trained on the documents of this repository, in FP8 beside BF16.
 
-    python -m examples.train_moe [--steps N]
+    python -m examples.train_moe [--steps N] [--losses FILE]
 
 Letters are tokens. Each layer mixes neighbouring letters by a causal average and `nn.FP8Linear`, then sends each letter
 to the best two of its experts (`nn.GroupedExperts`): forward, dgrad and wgrad are products of this library, in FP8 or,
 for the same model beside it, in BF16. Master weights are FP32. On a GPU at a real size; elsewhere on the simulator at a
-small one, for a few steps.
+small one, for a few steps. FILE gets the loss of each step as JSON; benchmarks/pictures.py draws such a file.
 """
 
 from __future__ import annotations
 
 import argparse
+import json
 from pathlib import Path
 
 import torch
@@ -48,7 +49,8 @@ class Layer(torch.nn.Module):
         x = x + torch.nn.functional.silu(self.mix(torch.cat([last, before], dim=-1)))
         rows = self.norms[1](x).view(-1, x.shape[2])
         weights, ids = self.router(rows).softmax(dim=-1).topk(self.choices)
-        return x + self.experts(rows, ids, weights).view(x.shape)
+        both: torch.Tensor = x + self.experts(rows, ids, weights).view(x.shape)
+        return both
 
 
 class Model(torch.nn.Module):
@@ -64,7 +66,7 @@ class Model(torch.nn.Module):
 
 
 def train(
-    precision: str, steps: int, sizes: tuple[int, ...], batch: tuple[int, int], device: torch.device
+    precision: str, steps: int, sizes: tuple[int, int, int, int, int], batch: tuple[int, int], device: torch.device
 ) -> list[float]:
     """The loss of each step. Equal seeds: both see the same weights and text."""
     torch.manual_seed(0)
@@ -88,12 +90,16 @@ def main() -> None:
     gpu = torch.cuda.is_available() and torch.cuda.get_device_capability() >= (8, 0)
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--steps", type=int, default=500 if gpu else 4)
-    steps = parser.parse_args().steps
+    parser.add_argument("--losses", metavar="FILE", type=Path)
+    asked = parser.parse_args()
+    steps = asked.steps
     device = torch.device("cuda" if gpu else "cpu")
     # width, inner width, experts, choices, layers
     sizes, batch = ((512, 512, 16, 2, 4), (64, 256)) if gpu else ((128, 128, 2, 1, 1), (2, 48))
     losses = {precision: train(precision, steps, sizes, batch, device) for precision in ("fp8", "bf16")}
     print(f"{steps} steps of {batch[0]} x {batch[1]} letters on the {'GPU' if gpu else 'simulator'}")
+    if asked.losses:
+        asked.losses.write_text(json.dumps({"sizes": sizes, "batch": batch, "losses": losses}))
     for precision, each in losses.items():
         told = ", ".join(f"{loss:.3f}" for loss in each[:: max(1, steps // 10)])
         print(f"{precision}: loss {told} -> {each[-1]:.3f}")
