@@ -11,13 +11,11 @@ namespace {
 constexpr int64_t kNumbers = 8;     // of a group, before the addresses
 constexpr int32_t kBlocksOfSm = 4;  // that are surely there together
 
-jit::KernelSource render(const RanksConfig& c, const char* kernel, const char* params, const char* threads) {
-    return {
-        .name = kernel,
-        .text = concat("#include <deep_gemm/kernels/", kernel, ".cuh>\n\nusing namespace deep_gemm;\n\n",
-                       "constexpr RanksConfig kConfig{.says = ", c.says ? "true" : "false", "};\n\n",
-                       "extern \"C\" __global__ void __launch_bounds__(", threads, ")\n", kernel,
-                       "(const __grid_constant__ ", params, " params) {\n    run_", kernel, "<kConfig>(params);\n}\n")};
+jit::KernelSource render(const char* kernel, const char* params, const char* threads) {
+    return {.name = kernel,
+            .text = concat("#include <deep_gemm/kernels/", kernel, ".cuh>\n\nusing namespace deep_gemm;\n\n",
+                           "extern \"C\" __global__ void __launch_bounds__(", threads, ")\n", kernel,
+                           "(const __grid_constant__ ", params, " params) {\n    run_", kernel, "(params);\n}\n")};
 }
 
 /// A launch of one of these kernels.
@@ -57,15 +55,8 @@ public:
     void launch(const char* kernel, const char* params_name, Params& params, int32_t blocks, uint32_t threads,
                 const char* threads_name, bool together) {
         params.ranks = ranks;
-        const RanksConfig config{.says = device_.facts().output != Output::ptx};
-        // The name tells the kernels apart; a config alone does not.
-        struct Key {
-            const char* kernel;
-            RanksConfig config;
-            bool operator==(const Key&) const = default;
-        };
-        const Kernel& loaded = cached_kernel(device_, Key{kernel, config}, 0,
-                                             [&] { return render(config, kernel, params_name, threads_name); });
+        const Kernel& loaded = cached_kernel(device_, std::string_view(kernel), 0,
+                                             [&] { return render(kernel, params_name, threads_name); });
         const LaunchShape shape{.grid = static_cast<uint32_t>(blocks), .block = threads, .cooperative = together};
         device_.launch(loaded, together ? shape : may_start_early(shape, device_), &params, sizeof(params),
                        current_stream(id_), extents_);

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import argparse
+import os
 import re
 import struct
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import torch
@@ -88,6 +91,21 @@ def _tensor(dtype: torch.dtype, shape: list[int], fill: str | None, generator: t
         raise ValueError(f"a tensor is filled by random, arange or a number, got {fill!r}") from None
 
 
+@contextmanager
+def _prints_to_stderr(wanted: bool) -> Iterator[None]:
+    """What kernels print: standard output has the JSON only."""
+    if not wanted:
+        yield
+        return
+    kept = os.dup(1)
+    os.dup2(2, 1)
+    try:
+        yield
+    finally:
+        os.dup2(kept, 1)
+        os.close(kept)
+
+
 def sim(arguments: argparse.Namespace, output: Output) -> int:
     """Run PTX on the simulator: its hazards, and what it did."""
     generator = torch.Generator().manual_seed(arguments.seed)
@@ -96,21 +114,22 @@ def sim(arguments: argparse.Namespace, output: Output) -> int:
     text = Path(arguments.file).read_text()
     if arguments.file.endswith(".cu"):
         text = simulator.compile_cuda(text, arguments.target, arguments.file)
-    report = simulator.run(
-        text,
-        entry=arguments.entry,
-        grid=arguments.grid,
-        block=arguments.block,
-        cluster=arguments.cluster,
-        smem_bytes=arguments.smem,
-        params=simulator.parameters(*given),
-        tensors=tensors,
-        schedule=arguments.schedule,
-        seed=arguments.seed,
-        hazards="report",
-        rules=arguments.rules,
-        timeline=arguments.timeline,
-    )
+    with _prints_to_stderr(output.as_json):
+        report = simulator.run(
+            text,
+            entry=arguments.entry,
+            grid=arguments.grid,
+            block=arguments.block,
+            cluster=arguments.cluster,
+            smem_bytes=arguments.smem,
+            params=simulator.parameters(*given),
+            tensors=tensors,
+            schedule=arguments.schedule,
+            seed=arguments.seed,
+            hazards="report",
+            rules=arguments.rules,
+            timeline=arguments.timeline,
+        )
     if arguments.save:
         torch.save(tensors, arguments.save)
     output.facts |= {"file": arguments.file, "hazards": [vars(hazard) for hazard in report.hazards]}

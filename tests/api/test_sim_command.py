@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import struct
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -68,6 +70,14 @@ def test_hazards_are_told_and_set_the_status(kernel) -> None:
     found = json.loads(printed)
     assert status == found["status"] == 1
     assert found["hazards"][0]["kind"] == "out of bounds"
+
+
+def test_json_stands_alone_where_a_kernel_prints(tmp_path) -> None:
+    (tmp_path / "k.cu").write_text('extern "C" __global__ void k() { printf("said\\n"); }')
+    call = [sys.executable, "-m", "deep_gemm", "sim", "run", str(tmp_path / "k.cu"), "--block", "1"]
+    outcome = subprocess.run([*call, "--json"], capture_output=True, text=True, check=True)
+    assert (json.loads(outcome.stdout)["status"], outcome.stderr) == (0, "said\n")
+    assert subprocess.run(call, capture_output=True, text=True, check=True).stdout.startswith("said\n")
 
 
 def test_a_timeline_is_told(kernel, tmp_path) -> None:

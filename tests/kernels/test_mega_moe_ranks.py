@@ -91,7 +91,7 @@ BUGS = {
     "flags for one GPU": (SYSTEM, "st.release.sys.global", "st.release.gpu.global", "scope|race"),
     "tokens not waited for": (
         CHOICES,
-        "wait_for<c>(ranks, Phase::tokens, other, call, block < ranks.count)",
+        "wait_for(ranks, Phase::tokens, other, call, block < ranks.count)",
         "params.tokens",
         "race|call",
     ),
@@ -137,8 +137,8 @@ def fault_of(buffer: Any) -> list[int]:
     return buffer.shared.part[512:524].view(torch.int32).tolist()
 
 
-def test_a_rank_that_never_comes() -> None:
-    """The one that waits traps, and has written whom it waited for in which call."""
+def test_a_rank_that_never_comes(capfd) -> None:
+    """The one that waits says so and traps, and has written whom it waited for in which call."""
     with simulator.options(num_sms=1):
         group = simulator.ranks(2)
         ranks = [exchange.Rank(rank, [3], 5, timeout_s=1e-3) for rank in group]
@@ -146,9 +146,11 @@ def test_a_rank_that_never_comes() -> None:
         with pytest.raises(RuntimeError, match="trap: on device 0: the kernel trapped"):
             group.run()
     assert fault_of(ranks[0].buffer) == [1, 1, 1]
+    wanted = "deep_gemm: fp8_mega_moe call 1: rank 0 waited for tokens of rank 1 for longer than 0.001 s\n"
+    assert capfd.readouterr().out == wanted
 
 
-def test_more_tokens_than_there_is_room_for() -> None:
+def test_more_tokens_than_there_is_room_for(capfd) -> None:
     with simulator.options(num_sms=1):
         group = simulator.ranks(2)
         ranks = [exchange.Rank(rank, [tokens], room) for rank, tokens, room in zip(group, (3, 5), (4, 5), strict=True)]
@@ -157,6 +159,10 @@ def test_more_tokens_than_there_is_room_for() -> None:
         with pytest.raises(RuntimeError, match="trap: on device 0: the kernel trapped"):
             group.run()
     assert fault_of(ranks[0].buffer) == [1, 1, 1]
+    assert capfd.readouterr().out == (
+        "deep_gemm: fp8_mega_moe call 1: rank 1 has 5 tokens, but rank 0 has room for 4 of each: num_tokens_bound must "
+        "be at least the tokens of every rank\n"
+    )
 
 
 @pytest.mark.parametrize(

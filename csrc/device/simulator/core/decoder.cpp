@@ -109,7 +109,6 @@ Operand Decoder::source_any(const Node& node, unsigned bytes) {
         if (const Special special = parse_special(node.name); special != Special::unknown)
             return parser_.warp_value({WarpValue::Kind::special, uint32_t(special), 0, uint8_t(bytes)});
         if (node.name == "WARP_SZ") return parser_.constant_row(kLanes, 0, bytes);
-        if (parser_.is_call_param(node.name)) return parser_.constant_row(0, 0, bytes);
         error(concat("unknown name '", node.name, "'"));
     }
     if (node.kind == Node::Kind::integer)
@@ -220,6 +219,11 @@ Operand Decoder::address(const Node& node, int64_t& displacement, size_t child) 
         base.displacement = 0;
     }
     return source_any(base, 8);
+}
+
+const Operand* Decoder::call_param(const Node& node) const {
+    const Node& name = node.kind == Node::Kind::address && !node.children.empty() ? node.children[0] : node;
+    return name.kind == Node::Kind::name && name.displacement == 0 ? parser_.find_call_param(name.name) : nullptr;
 }
 
 uint32_t Decoder::label(size_t index) {

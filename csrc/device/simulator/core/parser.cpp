@@ -311,7 +311,7 @@ void Parser::body() {
             else if (name == "param") {
                 while (peek().kind == Token::Kind::modifier)
                     if (take().text == "align") integer();
-                scopes.back().call_params[take().text] = 0;
+                scopes.back().call_params[take().text] = new_row(8);
                 while (!accept(";")) take();
             } else if (name == "pragma") {
                 while (!accept(";")) take();
@@ -367,6 +367,13 @@ void Parser::registers() {
         (is_prefix ? scopes.back().prefixes : scopes.back().names)[name] = range;
     } while (accept(","));
     expect(";");
+}
+
+Operand Parser::new_row(uint8_t bytes) {
+    const Operand row{
+        align_up(entry->register_bytes, 64), entry->register_count++, Bank::registers, bytes, false, true};
+    entry->register_bytes = row.offset + bytes * kLanes;
+    return row;
 }
 
 // .loc file line column [, function_name label, inlined_at file line column] - it has no semicolon.

@@ -87,6 +87,8 @@ public:
     int64_t constant(const Node& node);
     /// Base and displacement of [base + displacement]; `width` is the address width in bytes of an immediate base.
     Operand address(const Node& node, int64_t& displacement, size_t child = 0);
+    /// The argument or result of a call that `node` names, by itself or in brackets; null for all else.
+    const Operand* call_param(const Node& node) const;
     uint32_t label(size_t index);
     Extra& extra();
     Extra& branch_targets(size_t index);

@@ -26,7 +26,7 @@ struct Scope {
     std::unordered_map<std::string_view, RegisterRange> names, prefixes;
     std::unordered_map<std::string_view, uint32_t> labels;
     std::unordered_map<std::string_view, std::vector<std::string_view>> branch_tables;
-    std::unordered_map<std::string_view, uint32_t> call_params;
+    std::unordered_map<std::string_view, Operand> call_params;
     std::vector<Fixup> fixups;
 };
 
@@ -48,7 +48,7 @@ public:
 
     bool find_register(std::string_view name, RegisterRange& found, uint32_t& index) const;
     bool find_symbol(std::string_view name, ModuleSymbol& found) const;
-    bool is_call_param(std::string_view name) const;
+    const Operand* find_call_param(std::string_view name) const;
     Operand constant_row(uint64_t bits, uint64_t high_bits, unsigned bytes);
     Operand warp_value(WarpValue value);
     Operand scratch(unsigned bytes);  // where a `_` destination goes
@@ -83,6 +83,7 @@ private:
     void entry_point();
     void body();
     void registers();
+    Operand new_row(uint8_t bytes);  // a register without a name
     void location();
     void statement();
     Node operand();

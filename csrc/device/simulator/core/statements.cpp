@@ -37,10 +37,10 @@ bool Parser::find_symbol(std::string_view name, ModuleSymbol& found) const {
     return true;
 }
 
-bool Parser::is_call_param(std::string_view name) const {
-    for (const auto& scope : scopes)
-        if (scope.call_params.count(name)) return true;
-    return false;
+const Operand* Parser::find_call_param(std::string_view name) const {
+    for (auto scope = scopes.rbegin(); scope != scopes.rend(); ++scope)
+        if (const auto found = scope->call_params.find(name); found != scope->call_params.end()) return &found->second;
+    return nullptr;
 }
 
 Operand Parser::constant_row(uint64_t bits, uint64_t high_bits, unsigned bytes) {

@@ -252,13 +252,30 @@ void decode_access(Decoder& decoder, bool is_store) {
     decoder.set(is_store ? store : load);
 }
 
-void decode_ld(Decoder& decoder) { decode_access(decoder, false); }
+/// An argument or a result of a call, of which no more than one word is known.
+void decode_call_param(Decoder& decoder, bool is_store) {
+    const Operand* const param = decoder.call_param(decoder.node(is_store ? 0 : 1));
+    const Node& value = decoder.node(is_store ? 1 : 0);
+    decoder.mod("param");
+    const bool is_word = param && value.kind != Node::Kind::vector;
+    const Type type = is_word ? decoder.need_type() : Type::none;
+    decoder.consume_rest();
+    if (!is_word) return decoder.set(nothing);  // of a call that will be refused when reached
+    decoder.out.d = is_store ? *param : decoder.dest(value, type);
+    decoder.out.a = is_store ? decoder.source(value, type) : *param;
+    decoder.set([](Warp& w, const Instruction& in, uint32_t lanes) {
+        for_lanes(lanes, [&](unsigned i) { write_any(w, in.d, i, read_any(w, in.a, i)); });
+        return Step::next;
+    });
+}
+
+void decode_ld(Decoder& decoder) {
+    if (decoder.has("param") && decoder.count() > 1 && decoder.call_param(decoder.node(1)))
+        return decode_call_param(decoder, false);
+    decode_access(decoder, false);
+}
 void decode_st(Decoder& decoder) {
-    if (decoder.has("param")) {  // an argument of a call that will be refused or ignored when reached
-        decoder.consume_rest();
-        for (size_t i = 0; i < decoder.count(); ++i) decoder.node(i);
-        return decoder.set(nothing);
-    }
+    if (decoder.has("param")) return decode_call_param(decoder, true);
     if (decoder.has("async")) {
         return decode_st_async(decoder);
     }

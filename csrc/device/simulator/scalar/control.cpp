@@ -4,6 +4,8 @@
 
 namespace deep_gemm::simulator {
 
+Step print(Warp& w, const Instruction& in, uint32_t lanes);  // print.cpp
+
 namespace {
 
 Step bra(Warp& w, const Instruction& in, uint32_t lanes) { return branch(w, lanes, in.target); }
@@ -72,7 +74,18 @@ void decode_call(Decoder& decoder) {
     for (size_t i = 0; i < decoder.count(); ++i) {
         const Node& node = decoder.node(i);
         if (node.kind == Node::Kind::name && node.name == "__assertfail") handler = device_assert;
-        if (node.kind == Node::Kind::name && node.name == "vprintf") handler = nothing;
+        if (node.kind == Node::Kind::name && node.name == "vprintf") handler = print;
+    }
+    if (handler == print) {
+        // (result), vprintf, (format, arguments)
+        const auto param = [&](size_t operand, size_t index) {
+            const Node& list = decoder.node(operand);
+            const Operand* const found =
+                index < list.children.size() ? decoder.call_param(list.children[index]) : nullptr;
+            if (!found) decoder.error("vprintf must be called as (result), vprintf, (format, arguments)");
+            return *found;
+        };
+        decoder.out.d = param(0, 0), decoder.out.a = param(2, 0), decoder.out.b = param(2, 1);
     }
     decoder.set(handler);
 }

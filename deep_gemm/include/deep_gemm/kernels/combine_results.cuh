@@ -7,7 +7,6 @@
 
 namespace deep_gemm {
 
-template <Constant<RanksConfig> c>
 DG_DEVICE void combine_token(const ResultsParams& params, int32_t token, int32_t column) {
     const Ranks& ranks = params.ranks;
     const uint8_t* const part = ranks.parts[ranks.rank];
@@ -44,13 +43,12 @@ DG_DEVICE void combine_token(const ResultsParams& params, int32_t token, int32_t
         uint4{pack(0), pack(2), pack(4), pack(6)};
 }
 
-template <Constant<RanksConfig> c>
 DG_DEVICE void run_combine_results(const ResultsParams& params) {
     const Ranks& ranks = params.ranks;
     const uint32_t call = call_now(ranks, true);
     if (blockIdx.x == 0) tell_all(ranks, Phase::results, call, 0);
     if (static_cast<int32_t>(threadIdx.x) < ranks.count)
-        wait_for<c>(ranks, Phase::results, static_cast<int32_t>(threadIdx.x), call, blockIdx.x == 0);
+        wait_for(ranks, Phase::results, static_cast<int32_t>(threadIdx.x), call, blockIdx.x == 0);
     __syncthreads();
     const int32_t items = params.tokens * params.column_blocks;
 #pragma unroll 1
@@ -58,7 +56,7 @@ DG_DEVICE void run_combine_results(const ResultsParams& params) {
         const int32_t token = item / params.column_blocks,
                       column = (item - token * params.column_blocks) * kResultColumns +
                                static_cast<int32_t>(threadIdx.x) * kResultPiece;
-        if (column < params.hidden) combine_token<c>(params, token, column);
+        if (column < params.hidden) combine_token(params, token, column);
     }
 }
 

@@ -9,7 +9,6 @@
 
 namespace deep_gemm {
 
-template <Constant<RanksConfig> c>
 DG_DEVICE void run_exchange_choices(const ChoicesParams& params) {
     __shared__ int32_t shared_tokens;
     const Ranks& ranks = params.ranks;
@@ -18,8 +17,8 @@ DG_DEVICE void run_exchange_choices(const ChoicesParams& params) {
     const uint32_t call = call_now(ranks, false);
     if (block == 0) tell_all(ranks, Phase::tokens, call, params.tokens);
     if (threadIdx.x == 0) {
-        const int32_t tokens = wait_for<c>(ranks, Phase::tokens, other, call, block < ranks.count);
-        if (tokens > params.room) fail<c>(ranks, Phase::tokens, other, call, tokens, params.room);
+        const int32_t tokens = wait_for(ranks, Phase::tokens, other, call, block < ranks.count);
+        if (tokens > params.room) fail(ranks, Phase::tokens, other, call, tokens, params.room);
         shared_tokens = tokens;
     }
     __syncthreads();

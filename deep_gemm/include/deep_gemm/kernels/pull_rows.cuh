@@ -7,7 +7,6 @@
 
 namespace deep_gemm {
 
-template <Constant<RanksConfig> c>
 DG_DEVICE void run_pull_rows(const PullParams& params) {
     const Ranks& ranks = params.ranks;
     const int32_t lane = static_cast<int32_t>(threadIdx.x % 32), each = params.room * params.choices;

@@ -8,7 +8,6 @@
 
 namespace deep_gemm {
 
-template <Constant<RanksConfig> c>
 DG_DEVICE void run_push_rows(const PushParams& params) {
     const Ranks& ranks = params.ranks;
     const int32_t lane = static_cast<int32_t>(threadIdx.x % 32), each = params.room * params.choices;

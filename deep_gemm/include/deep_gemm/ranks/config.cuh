@@ -22,12 +22,6 @@ inline constexpr int32_t kFlagBytes = kPhases * kMaxRanks * 8;
 /// Behind them, who waited in vain: phase + 1, the rank that did not come, the call.
 inline constexpr int32_t kFaultBytes = 16;
 
-struct RanksConfig {
-    bool says = true;  // in words whom it waited for in vain; the simulator has none
-
-    constexpr bool operator==(const RanksConfig&) const = default;
-};
-
 struct Ranks {
     uint8_t* parts[kMaxRanks];  // each rank's memory, as it lies here; all alike
     uint64_t timeout_ns;

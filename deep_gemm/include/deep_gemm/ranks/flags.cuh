@@ -30,28 +30,24 @@ DG_DEVICE void tell_all(const Ranks& ranks, Phase phase, uint32_t call, int32_t 
                                   static_cast<uint64_t>(call) << 32 | static_cast<uint32_t>(tokens));
 }
 
-/// Says what is wrong, where it can, and ends the launch.
-template <Constant<RanksConfig> c>
+/// Says what is wrong and ends the launch.
 DG_DEVICE void fail(const Ranks& ranks, Phase phase, int32_t other, uint32_t call, int32_t tokens, int32_t room) {
     auto* const fault = reinterpret_cast<volatile uint32_t*>(ranks.parts[ranks.rank] + kFlagBytes);
     fault[1] = static_cast<uint32_t>(other), fault[2] = call, fault[0] = static_cast<uint32_t>(phase) + 1;
-    if constexpr (c.says) {
-        const char* const of = phase == Phase::tokens ? "tokens" : "results";
-        if (tokens > room)
-            printf(
-                "deep_gemm: fp8_mega_moe call %u: rank %d has %d tokens, but rank %d has room for %d of each: "
-                "num_tokens_bound must be at least the tokens of every rank\n",
-                call, other, tokens, ranks.rank, room);
-        else
-            printf("deep_gemm: fp8_mega_moe call %u: rank %d waited for %s of rank %d for longer than %d s\n", call,
-                   ranks.rank, of, other, static_cast<int32_t>(ranks.timeout_ns / 1000000000));
-    }
+    const char* const of = phase == Phase::tokens ? "tokens" : "results";
+    if (tokens > room)
+        printf(
+            "deep_gemm: fp8_mega_moe call %u: rank %d has %d tokens, but rank %d has room for %d of each: "
+            "num_tokens_bound must be at least the tokens of every rank\n",
+            call, other, tokens, ranks.rank, room);
+    else
+        printf("deep_gemm: fp8_mega_moe call %u: rank %d waited for %s of rank %d for longer than %g s\n", call,
+               ranks.rank, of, other, static_cast<double>(ranks.timeout_ns) * 1e-9);
     ptx::trap();
 }
 
 /// Until a rank has said that it is there in this call; how many tokens it has. By one thread. Of blocks that wait for
 /// the same the `first` one says whom it waited for in vain, before others end the launch.
-template <Constant<RanksConfig> c>
 DG_DEVICE int32_t wait_for(const Ranks& ranks, Phase phase, int32_t other, uint32_t call, bool first) {
     constexpr uint64_t kToSaySoNs = 2'000'000'000;
     const uint64_t timeout_ns = ranks.timeout_ns + (first ? 0 : kToSaySoNs);
@@ -59,7 +55,7 @@ DG_DEVICE int32_t wait_for(const Ranks& ranks, Phase phase, int32_t other, uint3
     const uint64_t begin = ptx::nanoseconds_now();
     uint64_t said = ptx::load_acquire_system(flag);
     while (static_cast<int32_t>(static_cast<uint32_t>(said >> 32) - call) < 0) {
-        if (ptx::nanoseconds_now() - begin > timeout_ns) fail<c>(ranks, phase, other, call, 0, 0);
+        if (ptx::nanoseconds_now() - begin > timeout_ns) fail(ranks, phase, other, call, 0, 0);
         ptx::sleep_nanoseconds(40);
         said = ptx::load_acquire_system(flag);
     }
