@@ -253,7 +253,7 @@ def recorded_estimates(constants: Mapping[str, float], /) -> Mapping[str, float]
     cost in microseconds if these were constants of the cost model; those that are not named stay as they are."""
 
 def cta_order_by_gpc(num_sms: int, clusters: int, size: int, /) -> Sequence[int]:
-    """Where clusters of CTAs begin to walk the tiles, where that is by GPC: docs/kernels.md, "Clusters"."""
+    """Where clusters of CTAs begin to walk the tiles, where that is by GPC: docs/kernels/tiles.md, "Clusters"."""
 
 # csrc/plans_api.cpp: plans by other ways than selection.
 

@@ -1,4 +1,5 @@
-"""Clusters are given tiles by the GPC that they find themselves in (docs/kernels.md, "Which SMs a cluster gets")."""
+"""Clusters are given tiles by the GPC that they find themselves in (docs/kernels/tiles.md, "Which SMs a cluster
+gets")."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
-"""Warpgroups that take turns send their parts of a sum, and D, through memory that stages had (docs/kernels.md, "Parts
-in the ring"). Which configs do: test_selection.py."""
+"""Warpgroups that take turns send their parts of a sum, and D, through memory that stages had (docs/kernels/tiles.md,
+"Parts in the ring"). Which configs do: test_selection.py."""
 
 from __future__ import annotations
 

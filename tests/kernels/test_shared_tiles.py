@@ -1,5 +1,5 @@
 """The tiles of a last wave that few CTAs would have are shared by pairs, each of which multiplies half of K
-(docs/kernels.md, "The last wave")."""
+(docs/kernels/tiles.md, "The last wave")."""
 
 from __future__ import annotations
 

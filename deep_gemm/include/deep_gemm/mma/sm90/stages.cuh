@@ -67,7 +67,7 @@ public:
     ///
     /// All that the warp has loaded from the stage must have come. The hardware does not order loads and the arrival:
     /// behind loads of other warps (of C, say) one may take so long that the copy engine replaces what it is to read
-    /// (docs/kernels.md). `read` is of loads that may still be under way; those from before wgmma that
+    /// (docs/kernels/copy.md). `read` is of loads that may still be under way; those from before wgmma that
     /// are over are not. tests/kernels/test_every_kernel.py looks for arrivals that come too early.
     DG_DEVICE void release(int32_t stage, uint32_t read = 0) const {
         const uint32_t barrier = ptx::when_loaded(smem_.empty(stage), read);
