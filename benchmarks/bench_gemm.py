@@ -147,7 +147,6 @@ def run_case(row: dict, timer: Timer, arguments: argparse.Namespace, theirs: Mod
     known = timer.device.type == "cuda" and torch.cuda.get_device_name(timer.device) == KNOWN_GPU
     result |= {
         "us": seconds * 1e6,
-        "us_all": [round(value * 1e6, 3) for value in timings[0].seconds],
         "method": timings[0].method,
         "kernels": timings[0].kernels,
         "floor_us": problem.floor_seconds * 1e6 if known else None,

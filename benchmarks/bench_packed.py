@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import argparse
 import functools
-import json
 from collections.abc import Callable, Iterator, Sequence
 from itertools import product
 from pathlib import Path
@@ -309,15 +308,15 @@ def main() -> None:
     parser.add_argument("--kind", choices=KINDS, help="of cases; dense and masked ones of a file stay as it has them")
     parser.add_argument("--table", type=Path)
     options = parser.parse_args()
-    if options.table:
-        print(tables(json.loads(options.table.read_text())))
-        return
-    from machine import describe, write_result
+    from machine import describe, read_result, write_result
 
+    if options.table:
+        print(tables(read_result(options.table)))
+        return
     machine, kinds = describe(options.commit), [options.kind] if options.kind else ["dense", "masked"]
     part = "_rest" if options.kind == "rest" else ""
     file = options.out / f"{machine['gpu'].split()[1].lower()}_packed{part}.json"
-    earlier = json.loads(file.read_text()) if options.kind and file.exists() else {"machine": machine, "results": []}
+    earlier = read_result(file) if options.kind and file.exists() else {"machine": machine, "results": []}
     assert earlier["machine"] == machine, "what stays was measured on the same machine"
     results = [row for row in earlier["results"] if row["case"][0] not in kinds]
     for row in measure(kinds):

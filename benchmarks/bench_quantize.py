@@ -7,14 +7,13 @@ python benchmarks/bench_quantize.py --table results/quantize.json    # the table
 from __future__ import annotations
 
 import argparse
-import json
 import time
 from collections.abc import Callable
 from pathlib import Path
 
 import torch
 import triton_quantize
-from machine import describe, write_result
+from machine import describe, read_result, write_result
 from tables import number, table
 from timing import Timer, Timing
 
@@ -214,7 +213,7 @@ def main() -> int:
     parser.add_argument("--table", type=Path, help="print the tables of this result instead of measuring")
     arguments = parser.parse_args()
     if arguments.table:
-        print(tables(json.loads(arguments.table.read_text())))
+        print(tables(read_result(arguments.table)))
         return 0
     if not torch.cuda.is_available():
         print("no GPU: nothing was measured")

@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import argparse
 import functools
-import json
 import statistics
 import sys
 from collections.abc import Callable, Iterator
@@ -238,13 +237,13 @@ def main() -> None:
     parser.add_argument("--commit", help="of the package, where it is no clone")
     parser.add_argument("--table", type=Path)
     options = parser.parse_args()
+    from machine import describe, read_result, write_result
+
     if options.table:
-        document = json.loads(options.table.read_text())
+        document = read_result(options.table)
         (show,) = (show for key, show in SHOWN_BY.items() if key in document)
         print(show(document))
         return
-    from machine import describe, write_result
-
     deep_gemm.set_target(TARGET, DEVICE)
     results, machine = [], describe(options.commit)
     peaks = ceilings()

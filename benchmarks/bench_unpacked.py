@@ -10,7 +10,6 @@ Each way with the config that selection takes for it.
 from __future__ import annotations
 
 import argparse
-import json
 from collections.abc import Callable
 from pathlib import Path
 
@@ -99,11 +98,12 @@ def main() -> None:
     parser.add_argument("--commit", help="of the package, where it is no clone")
     parser.add_argument("--table", type=Path)
     options = parser.parse_args()
-    if options.table:
-        print(tables(json.loads(options.table.read_text())))
-        return
-    from machine import describe, write_result
+    from machine import describe, read_result, write_result
     from timing import Timer
+
+    if options.table:
+        print(tables(read_result(options.table)))
+        return
 
     machine, results = describe(options.commit), []
     timer = Timer(torch.device(DEVICE), 256 << 20, 9)

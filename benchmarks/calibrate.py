@@ -123,7 +123,7 @@ def time_problem(case: list, sizes: Sizes, total: int | None, chosen: list, time
         if lines:
             problem.poison()
             call(tuple(lines[0][:-1]))
-            entry["difference"] = problem.check()
+            entry["difference"] = float(f"{problem.check():.3g}")
     finally:
         force(on_gpu, None)
     return entry
@@ -203,11 +203,17 @@ def measure(arguments: argparse.Namespace) -> int:
 
 
 def write(document: dict, path: Path) -> None:
-    """One problem a line: readable, and a small diff. Appears whole or not at all."""
-    head = json.dumps({name: value for name, value in document.items() if name != "problems"}, indent=1)[:-2]
-    lines = ",\n  ".join(json.dumps(problem, separators=(",", ":")) for problem in document["problems"])
+    """One problem a line, each config once for all of them (machine.read_calibration). Appears whole or not at all."""
+    number: dict[tuple, int] = {}
+    problems = []
+    for problem in document["problems"]:
+        rows = [[number.setdefault(tuple(config), len(number)), us] for *config, us in problem["rows"]]
+        problems.append({name: value for name, value in problem.items() if value is not None} | {"rows": rows})
+    facts = {name: value for name, value in document.items() if name != "problems"} | {"configs": list(number)}
+    head = ",\n".join(f' "{name}": {json.dumps(value, separators=(",", ":"))}' for name, value in facts.items())
+    lines = ",\n  ".join(json.dumps(problem, separators=(",", ":")) for problem in problems)
     partial = path.with_suffix(".partial")
-    partial.write_text(f'{head},\n "problems": [\n  {lines}\n ]\n}}\n')
+    partial.write_text(f'{{\n{head},\n "problems": [\n  {lines}\n ]\n}}\n')
     os.replace(partial, path)
 
 

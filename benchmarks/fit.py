@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import argparse
-import json
 import time
 from pathlib import Path
 
 import cost_model
 import numpy as np
 from cost_model import Configs
+from machine import read_calibration
 from predict import candidates
 from shapes import KINDS, sizes_of
 
@@ -106,7 +106,7 @@ class Data:
         pairs, stages, times, owners = [], [], [], []
         self.cases: list[list] = []
         for path in paths:
-            document = json.loads(path.read_text())
+            document = read_calibration(path)
             assert document["columns"] == COLUMNS, f"{path} has other columns"
             self.num_sms = num_sms = document["machine"].get("num_sms", HOPPER_SMS)
             for problem in document["problems"]:

@@ -9,7 +9,6 @@ show what waits for what, not how long a GPU took. Needs matplotlib.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Generator
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -19,6 +18,7 @@ import matplotlib
 
 matplotlib.use("svg")
 import matplotlib.pyplot as plt
+from machine import read_result
 
 HERE = Path(__file__).resolve().parent
 RESULTS, IMAGES = HERE / "results", HERE.parent / "docs" / "images"
@@ -144,7 +144,7 @@ def draw_timelines() -> None:
 
 def draw_efficiency() -> None:
     """Efficiency by M, a line for each weight shape."""
-    rows = json.loads((RESULTS / "h200_gemm.json").read_text())["rows"]
+    rows = read_result(RESULTS / "h200_gemm.json")["rows"]
     lines: dict[tuple[int, int], dict[int, tuple[float, float]]] = {}
     for row in rows:
         kind, *sizes = row["case"]
@@ -180,7 +180,7 @@ def draw_efficiency() -> None:
 
 def draw_against_anchors() -> None:
     """Each case's time over the anchor's, by the anchor's time, a colour for each class."""
-    rows = [row for row in json.loads((RESULTS / "h200_gemm.json").read_text())["rows"] if row.get("speed_up")]
+    rows = [row for row in read_result(RESULTS / "h200_gemm.json")["rows"] if row.get("speed_up")]
     figure, axis = plt.subplots(figsize=(9, 4.2), constrained_layout=True)
     colours = plt.get_cmap("tab20")
     for index, name in enumerate(dict.fromkeys(row["class"] for row in rows)):

@@ -7,12 +7,12 @@ Bits are where the library's own packing puts them; times are those of results/h
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable
 from pathlib import Path
 
 import paths  # noqa: F401
 import torch
+from machine import read_result
 from svg import BLUE, GREEN, GREY, IMAGES, ORANGE, RED, Picture
 
 from deep_gemm.weights import codes as code
@@ -93,7 +93,7 @@ def layouts() -> Picture:
 
 def times() -> Picture:
     """Beside FP8 weights, and the peer's where it has them."""
-    rows = [row for row in json.loads(RESULT.read_text())["results"] if row["case"][2:] == WEIGHT]
+    rows = [row for row in read_result(RESULT)["results"] if row["case"][2:] == WEIGHT]
     p, unit, bottom = Picture(760, 330), 105, 280
     p.text(
         10, 16, f"time beside FP8 weights of ours, {WEIGHT[0]}x{WEIGHT[1]} (H200); a line: humming-kernels 0.1.19", "b"

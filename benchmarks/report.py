@@ -21,6 +21,7 @@ import statistics
 from collections.abc import Iterator
 from pathlib import Path
 
+from machine import read_result
 from micro_tables import micro_section
 from summary import CLASSES_OF, KNOWN_GPU, is_public, summarise
 from tables import chain_text, launch_text, number, table
@@ -304,7 +305,7 @@ def main() -> int:
     parser.add_argument("--into", type=Path, nargs="+", help="write the tables of these documents")
     arguments = parser.parse_args()
 
-    documents = [json.loads(path.read_text()) for path in arguments.files]
+    documents = [read_result(path) for path in arguments.files]
     every_gemm = [document for document in documents if document.get("what") == "bench_gemm"]
     gemm = [document for document in every_gemm if of_known_card(document)]
     others = [document for document in every_gemm if not of_known_card(document)]

@@ -23,6 +23,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 import paths  # noqa: F401
 from field_calls import constants_of, estimates_of
+from machine import read_calibration
 from predict import fields_of
 from shapes import sizes_of
 
@@ -61,7 +62,7 @@ def text_of(config: list[int]) -> str:
 def problems_of(files: list[Path]) -> list[Problem]:
     found = []
     for path in files:
-        document = json.loads(path.read_text())
+        document = read_calibration(path)
         machine = document["machine"]
         if not {"num_sms", "target"} <= machine.keys():
             raise SystemExit(f"{path} must say num_sms and target of its machine: measure it anew with calibrate.py")

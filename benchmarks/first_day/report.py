@@ -13,6 +13,7 @@ from typing import Any
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
+from machine import read_result
 from tables import table
 
 CONFIG = Path(__file__).resolve().parents[2] / "csrc" / "config"
@@ -81,7 +82,7 @@ def hazards(folder: Path) -> str:
 def micro(folder: Path) -> dict[str, list[dict]]:
     """Rows of each micro-benchmark."""
     path = next(folder.glob("micro_*.json"), None)
-    document = json.loads(path.read_text()) if path else {"parts": {}}
+    document = read_result(path) if path else {"parts": {}}
     return {name: part["rows"] for name, part in document["parts"].items()}
 
 

@@ -67,10 +67,10 @@ def main() -> int:
             document["parts"][name] = part
             print(f"== {name}: {status}, {part['seconds']} s", flush=True)
     if arguments.out and document["machine"]:
-        arguments.out.mkdir(parents=True, exist_ok=True)
-        path = arguments.out / file_name(document["machine"])
-        path.write_text(json.dumps(document, indent=1) + "\n")
-        print(f"written: {path}")
+        sys.path.insert(0, str(HERE.parent))
+        from machine import write_result
+
+        write_result(arguments.out / file_name(document["machine"]), document)
     return int(any(part["status"] != "ok" for part in document["parts"].values()))
 
 

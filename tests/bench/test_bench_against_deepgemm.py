@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import json
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 import torch
+from result_file import read_result
 
 BENCH = Path(__file__).resolve().parents[2] / "benchmarks" / "bench_gemm.py"
 CASES = ("dense,16,128,256", "masked,2,8,128,256", "bf16,8,64,128")
@@ -37,7 +37,7 @@ def results(tmp_path_factory) -> dict[str, dict]:
     cases = [part for case in CASES for part in ("--case", case)]
     command = [sys.executable, str(BENCH), "--device", "cpu", "--calls", "1", "--out", str(folder), *cases]
     subprocess.run([*command, "--against-deepgemm", str(folder)], check=True, capture_output=True, text=True)
-    document = json.loads((folder / "gemm.json").read_text())
+    document = read_result(folder / "gemm.json")
     assert document["settings"]["deepgemm"] == "theirs 1.2"
     return {row["case"][0]: row for row in document["rows"]}
 

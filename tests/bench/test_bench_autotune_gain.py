@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 
 import fresh
 import pytest
+from result_file import read_result
 
 PROGRAM = Path(__file__).resolve().parents[2] / "benchmarks" / "autotune_gain.py"
 
@@ -24,7 +24,7 @@ def test_both_are_timed_by_class(cases, name, tmp_path) -> None:
     # Of a drawn case none is timed: they are too large for the simulator.
     arguments += ["--seconds", "0"] if "--draw" in cases else []
     fresh.program(PROGRAM, *arguments, DG_JIT_CACHE_DIR=tmp_path / "cache")
-    rows = json.loads((tmp_path / "autotune.json").read_text())["rows"]
+    rows = read_result(tmp_path / "autotune.json")["rows"]
     assert rows
     assert {row["class"] for row in rows} == {name}
     if "--draw" not in cases:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import subprocess
 import sys
 from itertools import product
@@ -12,6 +11,7 @@ import pytest
 from compiled import Compiled
 from drawn_problems import kind_of
 from matrix import PACKED, pairs
+from result_file import read_result
 
 BENCHMARKS = Path(__file__).resolve().parents[2] / "benchmarks"
 CLEAN = Compiled(registers=40, spill_bytes=0, stack_bytes=0, complaints="", error=None)
@@ -36,7 +36,7 @@ def run(compile_drawn, monkeypatch, folder: Path, planted: list[Compiled]) -> tu
     results = [*planted, *[CLEAN] * 1000]
     monkeypatch.setattr(compile_drawn, "compile_all", lambda texts, *_: [results.pop(0) for _ in texts])
     monkeypatch.setattr(sys, "argv", ["compile_drawn.py", "--count", "60", "--out", str(folder)])
-    return compile_drawn.main(), json.loads((folder / "sm100_compiled.json").read_text())
+    return compile_drawn.main(), read_result(folder / "sm100_compiled.json")
 
 
 def test_a_clean_draw(compile_drawn, monkeypatch, tmp_path) -> None:

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import importlib
-import json
 from pathlib import Path
 
 import pytest
+from result_file import read_result
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -24,7 +24,7 @@ def test_the_tables_are_those_of_the_result(result, part, program, monkeypatch) 
     monkeypatch.syspath_prepend(str(ROOT / "benchmarks"))
     tables = importlib.import_module(program).tables
 
-    document = json.loads((ROOT / "benchmarks" / "results" / f"{result}.json").read_text())
+    document = read_result(ROOT / "benchmarks" / "results" / f"{result}.json")
     text = (ROOT / "docs" / "notes" / "packed-speed.md").read_text()
     shown = text.split(f"<!-- begin {part} -->")[1].split(f"<!-- end {part} -->")[0]
     assert shown.strip() == tables(document).strip()

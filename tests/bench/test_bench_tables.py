@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import json
 import shutil
 import sys
@@ -169,3 +170,19 @@ def test_documents_have_the_tables_of_the_kept_results(summary, tmp_path, monkey
     monkeypatch.setattr(sys, "argv", ["report.py", *map(str, results), "--into", *map(str, written)])
     assert report.main() == 0
     assert [path.read_text() for path in written] == [path.read_text() for path in kept]
+
+
+def test_result_files_are_read_as_they_were_written(tmp_path, monkeypatch) -> None:
+    """Names once, six digits, and what a row does not have stays away."""
+    monkeypatch.syspath_prepend(str(BENCHMARKS))
+    machine = importlib.import_module("machine")
+    rows = [{"case": ["dense", i], "us": i / 3, "why": None} | ({"extra": [1.5]} if i == 2 else {}) for i in range(5)]
+    document = {"what": "x", "machine": {"commit": "a"}, "rows": rows, "parts": {"p": {"rows": rows}}, "few": rows[:2]}
+    machine.write_result(tmp_path / "x.json", document)
+    read = machine.read_result(tmp_path / "x.json")
+    assert read["rows"] == read["parts"]["p"]["rows"]
+    for kept, row in zip(read["rows"], rows, strict=True):
+        assert list(kept) == list(row)
+        assert kept == row | {"us": pytest.approx(row["us"], rel=1e-5)}
+    assert (tmp_path / "x.json").read_text().count('"why"') == 4
+    assert {name: read[name] for name in ("what", "machine")} == {name: document[name] for name in ("what", "machine")}

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import importlib
-import json
 from pathlib import Path
 
 import pytest
+from result_file import read_result
 
 ROOT = Path(__file__).resolve().parents[2]
 SHOWN = [
@@ -25,7 +25,7 @@ SHOWN = [
 def test_the_tables_are_those_of_the_result(monkeypatch, program, result, page, name, made_by) -> None:
     monkeypatch.syspath_prepend(str(ROOT / "benchmarks"))
     module = importlib.import_module(program)
-    document = json.loads((ROOT / "benchmarks" / "results" / result).read_text())
+    document = read_result(ROOT / "benchmarks" / "results" / result)
     text = (ROOT / "docs" / page).read_text()
     shown = text.split(f"<!-- begin {name} -->")[1].split(f"<!-- end {name} -->")[0]
     assert shown.strip() == getattr(module, made_by)(document).strip()
