@@ -59,6 +59,10 @@ HOW_TO_READ = {
         "Cycles of a warp's instruction where nothing else runs, and beside `wgmma` of another warpgroup; last "
         "column: what the instructions cost the `wgmma`."
     ),
+    "logits_finish": (
+        "Two warpgroups multiply tiles of 64 keys by 256 columns each, of operands that stay in shared memory, and "
+        "finish sums as the kernel of index logits does: cycles of a tile, by what is done of it, and the rate of all."
+    ),
 }
 
 
@@ -200,6 +204,16 @@ def beside_wgmma_table(rows: list[dict]) -> str:
     return table(["instruction", "cycles alone", "beside wgmma", "cycles of a K block of m64n128 beside it"], lines)
 
 
+def logits_finish_table(rows: list[dict]) -> str:
+    lines = []
+    for heads, d in dict.fromkeys((row["heads"], row["d"]) for row in rows):
+        parts = [row for row in rows if (row["heads"], row["d"]) == (heads, d)]
+        lines.append([str(heads), str(d), *(number(row["cycles_per_tile"], 0) for row in parts)])
+        lines[-1] += [number(parts[-1]["tflops"], 0), number(parts[-1]["clock_mhz"], 0)]
+    head = ["heads", "D", "products alone", "relu, weights, sums", "and over a quad", "and stores"]
+    return table([*head, "TFLOPS of all", "MHz"], lines)
+
+
 TABLES = {
     "grid": grid_table,
     "read": read_table,
@@ -208,4 +222,5 @@ TABLES = {
     "decode_chain": decode_chain_table,
     "k_block": k_block_table,
     "beside_wgmma": beside_wgmma_table,
+    "logits_finish": logits_finish_table,
 }

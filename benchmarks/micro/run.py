@@ -18,7 +18,7 @@ import time
 from pathlib import Path
 
 HERE = Path(__file__).resolve().parent
-PARTS = ("grid", "read", "add", "ingress", "decode_chain", "k_block", "beside_wgmma")
+PARTS = ("grid", "read", "add", "ingress", "decode_chain", "k_block", "beside_wgmma", "logits_finish")
 
 
 def run_part(name: str, arguments: list[str], seconds: float) -> str:

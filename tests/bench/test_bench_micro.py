@@ -17,7 +17,7 @@ torch = pytest.importorskip("torch")
 from deep_gemm import simulator  # noqa: E402
 
 BENCHMARKS = Path(__file__).resolve().parents[2] / "benchmarks"
-NAMES = ["grid", "ingress", "decode_chain", "k_block", "beside_wgmma"]
+NAMES = ["grid", "ingress", "decode_chain", "k_block", "beside_wgmma", "logits_finish"]
 
 
 @pytest.fixture
