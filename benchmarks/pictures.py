@@ -19,6 +19,7 @@ import matplotlib
 matplotlib.use("svg")
 import matplotlib.pyplot as plt
 from machine import read_result
+from short_svg import save
 
 HERE = Path(__file__).resolve().parent
 RESULTS, IMAGES = HERE / "results", HERE.parent / "docs" / "images"
@@ -138,8 +139,7 @@ def draw_timelines() -> None:
         "cycles of the model (red: multiply, green: promote, orange: convert and stage D, blue: issue copies)",
         fontsize=8,
     )
-    figure.savefig(IMAGES / "timeline.svg", metadata={"Date": None})
-    plt.close(figure)
+    save(figure, IMAGES / "timeline.svg")
 
 
 def draw_efficiency() -> None:
@@ -167,15 +167,14 @@ def draw_efficiency() -> None:
         )
         axis.set_xscale("log", base=2)
         axis.set_title(f"N = {n}, K = {k}", fontsize=9)
-        axis.set_ylim(0, 1)
+        axis.set_ylim(0, 1.05)
         axis.grid(alpha=0.3)
     for axis in axes.flat[len(lines) :]:
         axis.axis("off")
     axes.flat[0].legend(fontsize=7)
     figure.supxlabel("M", fontsize=9)
     figure.supylabel("efficiency = floor / time", fontsize=9)
-    figure.savefig(IMAGES / "efficiency_by_m.svg", metadata={"Date": None})
-    plt.close(figure)
+    save(figure, IMAGES / "efficiency_by_m.svg")
 
 
 def draw_against_anchors() -> None:
@@ -198,8 +197,7 @@ def draw_against_anchors() -> None:
     axis.set_ylabel("our time / the anchor's: below 1 is faster", fontsize=9)
     axis.grid(alpha=0.3)
     axis.legend(fontsize=7, ncols=2)
-    figure.savefig(IMAGES / "against_anchors.svg", metadata={"Date": None})
-    plt.close(figure)
+    save(figure, IMAGES / "against_anchors.svg")
 
 
 def draw_model_error() -> None:
@@ -220,8 +218,7 @@ def draw_model_error() -> None:
     axis.set_xlabel("measured time / best time of the problem", fontsize=9)
     axis.set_ylabel("estimate / measured", fontsize=9)
     axis.legend(fontsize=8)
-    figure.savefig(IMAGES / "model_error.svg", dpi=150, metadata={"Date": None})
-    plt.close(figure)
+    save(figure, IMAGES / "model_error.svg", dpi=110)
 
 
 def main() -> None:

@@ -14,6 +14,7 @@ from pathlib import Path
 import matplotlib
 import matplotlib.pyplot as plt
 import torch
+from short_svg import save
 
 import deep_gemm
 
@@ -28,17 +29,13 @@ def draw_graph(name: str, text: str) -> None:
     (IMAGES / f"{name}.svg").write_text(re.sub(r"<!--.*?-->\n?", "", made, flags=re.S))
 
 
-def save(figure: plt.Figure, name: str) -> None:
-    figure.savefig(IMAGES / f"{name}.svg", metadata={"Date": None}, bbox_inches="tight")
-    plt.close(figure)
-
-
 def journey() -> None:
     """From the table of docs/architecture.md."""
     text = (ROOT / "docs/architecture.md").read_text()
     table = text.partition("## The journey of a call")[2].partition("\n\n`precompile`")[0]
     rows = re.findall(r"^\| ([\w ]+) \| `([^`]+)`", table, flags=re.M)
-    columns = [rows[:7], rows[7:12], rows[12:]]
+    select, operands = ([step for step, _ in rows].index(step) for step in ("select", "operands"))
+    columns = [rows[:select], rows[select:operands], rows[operands:]]
     skips = {"know again": "launch", "look up": "operands"}
     lines = [f"digraph {{ nodesep=0.4; ranksep=0.2; node [shape=box, style=rounded, {FONT}]; edge [{FONT}];"]
     lines += [f'"{step}" [label=<<b>{step}</b><br/>{place}>];' for step, place in rows]
@@ -95,7 +92,7 @@ def operands() -> None:
     axes[2].imshow(torch.ones(1, 1), cmap="Greys", vmin=0, vmax=8, aspect="auto", extent=(0, n, m, 0))
     axes[2].set(title="D = A B, no scales", xlabel=f"N = {n}", ylabel=f"M = {m}")
     figure.tight_layout()
-    save(figure, "concept_operands")
+    save(figure, IMAGES / "concept_operands.svg", bbox_inches="tight")
 
 
 def groupings() -> None:
@@ -129,7 +126,7 @@ def groupings() -> None:
     names = ["padding", *(f"expert {i}" for i in range(experts))]
     figure.legend([plt.Rectangle((0, 0), 1, 1, color=c) for c in colours.colors], names, loc="lower center", ncols=5)
     figure.tight_layout(rect=(0, 0.08, 1, 1))
-    save(figure, "concept_groupings")
+    save(figure, IMAGES / "concept_groupings.svg", bbox_inches="tight")
 
 
 if __name__ == "__main__":
