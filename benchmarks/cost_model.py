@@ -16,8 +16,10 @@ import numpy as np
 import paths  # noqa: F401
 from shapes import ALIGNMENT, KINDS, Sizes
 
+from deep_gemm._extension import C
 from deep_gemm._targets import HOPPER_SMS
 
+FITTED_ON = "NVIDIA H200"
 HEADER = Path(__file__).resolve().parent.parent / "csrc" / "config" / "sm90" / "cost_constants.hpp"
 DENSE, WGRAD, CONTIGUOUS, MASKED, KGROUPED, BF16 = range(len(KINDS))
 
@@ -185,6 +187,16 @@ def constants_of(c: Configs) -> dict[str, np.ndarray]:
     return {name: np.where(c.bf16, bf16[name], fp8[name]) for name in fp8}
 
 
+def on_gpu(x: dict, gpu: str) -> dict:
+    """The same for another GPU than the H200 that they were fitted on (`cost_constants`)."""
+    own, fitted = (C.card_facts(name) for name in (gpu, FITTED_ON))
+    return x | {
+        "clock_mhz": x["clock_mhz"] * own["clock_mhz"] / fitted["clock_mhz"],
+        "memory_gb_per_s": x["memory_gb_per_s"] * own["memory_gb_per_s"] / fitted["memory_gb_per_s"],
+        "slower_products": fitted["products_per_cycle"] / own["products_per_cycle"],
+    }
+
+
 def ceil_div(a: np.ndarray, b: np.ndarray) -> np.ndarray:
     return np.ceil(a / b)
 
@@ -282,7 +294,7 @@ def promotion_cycles(x: dict[str, float], c: Configs) -> np.ndarray:
 def block_cycles(x: dict[str, float], c: Configs, busy: np.ndarray) -> np.ndarray:
     """Cycles that one K block takes in a CTA. `busy`: CTAs over SMs."""
     multiplies = c.rows / 64
-    wgmma_cycles = 2 * c.cols * np.where(c.wgmma_products, 1.25, 1)
+    wgmma_cycles = 2 * c.cols * np.where(c.wgmma_products, 1.25, 1) * x["slower_products"]
     tensor = multiplies * wgmma_cycles
     smem = (multiplies * (64 + c.cols) + c.rows + c.cols) * 128 / x["smem_bytes_per_cycle"]
     sizes = [c.row_alignment == size for size in (128, 64, 32)]

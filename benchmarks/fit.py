@@ -8,7 +8,7 @@ from pathlib import Path
 
 import cost_model
 import numpy as np
-from cost_model import Configs
+from cost_model import FITTED_ON, Configs
 from machine import read_calibration
 from predict import candidates
 from shapes import KINDS, sizes_of
@@ -19,6 +19,7 @@ COLUMNS = ["swap_ab", "rows", "cols", "cluster_rows", "cluster_cols", "cluster_k
 # Held fixed by `fit`: the clock, which only scales the other cycle counts, and what no calibration has, of D and BF16.
 FIXED = (
     "clock_mhz",
+    "slower_products",
     "plain_fp32_cycles_per_element",
     "late_plain_fp32_cycles_per_element",
     "c_cycles_per_element",
@@ -105,10 +106,13 @@ class Data:
     def __init__(self, *paths: Path, kinds: tuple[str, ...] = KINDS) -> None:
         pairs, stages, times, owners = [], [], [], []
         self.cases: list[list] = []
+        self.gpu = ""
         for path in paths:
             document = read_calibration(path)
             assert document["columns"] == COLUMNS, f"{path} has other columns"
             self.num_sms = num_sms = document["machine"].get("num_sms", HOPPER_SMS)
+            self.gpu = self.gpu or document["machine"]["gpu"]
+            assert self.gpu == document["machine"]["gpu"], f"{path} is of another GPU than the files before"
             for problem in document["problems"]:
                 case = problem["case"]
                 if case[0] not in kinds:
@@ -173,6 +177,8 @@ def fit(arguments: argparse.Namespace) -> int:
     if "bf16" in kinds and len(kinds) > 1:
         raise ValueError("BF16 has constants of its own: fit --kinds bf16, or the others")
     data = Data(*arguments.files, kinds=kinds)
+    if data.gpu != FITTED_ON:
+        raise ValueError(f"constants are those of an {FITTED_ON}, and {data.gpu} has others by its data sheet alone")
     start = cost_model.constants(bf16=kinds == ("bf16",))
     names = OF_BF16 if "bf16" in kinds else [name for name in start if name not in FIXED]
     if arguments.constants:
@@ -209,7 +215,7 @@ def fit(arguments: argparse.Namespace) -> int:
 
 def regret(arguments: argparse.Namespace) -> int:
     data = Data(*arguments.files, kinds=tuple(arguments.kinds.split(",")))
-    print_regret(cost_model.constants_of(data.configs), data, arguments.worst)
+    print_regret(cost_model.on_gpu(cost_model.constants_of(data.configs), data.gpu), data, arguments.worst)
     return 0
 
 

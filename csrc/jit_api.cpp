@@ -131,18 +131,41 @@ private:
     int64_t last_ = 0;
 };
 
-int64_t open_recorder(const std::string& target, int64_t num_sms) {
+const Card& card_named(const std::string& name) {
+    const Card* const card = find_card(name);
+    require(card != nullptr, "gpu must be one of ", card_names(), ", got '", name, "'");
+    return *card;
+}
+
+/// What costs go by of a GPU, by the name that its driver says.
+Object card_facts(const std::string& name) {
+    const Card& card = card_named(name);
+    const GpuRates rates = card.rates();
+    return {{"target", card.target},
+            {"num_sms", card.sms},
+            {"clock_mhz", card.clock_mhz},
+            {"memory_gb_per_s", card.memory_gb_per_s},
+            {"l2_mib", card.l2_mib},
+            {"products_per_cycle", rates.products_per_cycle},
+            {"integer_products_per_cycle", rates.integer_products_per_cycle}};
+}
+
+std::string gpus() { return card_names(); }
+
+/// `gpu`: that one, or empty, and the first of the target.
+int64_t open_recorder(const std::string& target, int64_t num_sms, const std::string& gpu) {
     const TargetRow* const row = find_target(target);
     require(row != nullptr, "there are kernels for ", targets_text(), ", not for ", target);
     require(num_sms >= 1 && num_sms < (1 << 16), "num_sms must be between 1 and 65,535, got ", num_sms);
     const TargetFacts& facts = row->facts;
-    return Recorders::get().add({.name = concat("a GPU for ", target),
+    const int32_t l2_mib = gpu.empty() ? facts.l2_mib : card_named(gpu).l2_mib;
+    return Recorders::get().add({.name = gpu.empty() ? concat("a GPU for ", target) : gpu,
                                  .arch_major = facts.number / 10,
                                  .arch_minor = facts.number % 10,
                                  .target = target,
                                  .num_sms = static_cast<int>(num_sms),
                                  .max_smem_bytes = facts.smem_bytes,
-                                 .l2_bytes = int64_t{facts.l2_mib} << 20});
+                                 .l2_bytes = int64_t{l2_mib} << 20});
 }
 
 /// The calls of this thread; 0: they run again. What was remembered of earlier calls with the same tensors is void.
@@ -228,6 +251,8 @@ DEEP_GEMM_EXPORT(jit_entry_problem, deep_gemm::jit_entry_problem);
 DEEP_GEMM_EXPORT(stop_threads, deep_gemm::export_stop_threads);
 DEEP_GEMM_EXPORT(let_threads_go, deep_gemm::export_let_threads_go);
 DEEP_GEMM_EXPORT(open_recorder, deep_gemm::open_recorder);
+DEEP_GEMM_EXPORT(gpus, deep_gemm::gpus);
+DEEP_GEMM_EXPORT(card_facts, deep_gemm::card_facts);
 DEEP_GEMM_EXPORT(record_thread, deep_gemm::record_thread);
 DEEP_GEMM_EXPORT(take_recorded, deep_gemm::take_recorded);
 DEEP_GEMM_EXPORT(close_recorder, deep_gemm::close_recorder);

@@ -155,7 +155,13 @@ def stop_threads(ids: Sequence[int], /) -> None:
 def let_threads_go(ids: Sequence[int], /) -> None:
     """Undo `stop_threads`."""
 
-def open_recorder(target: str, num_sms: int, /) -> int:
+def gpus() -> str:
+    """Names of the GPUs whose data sheets costs go by, with commas between."""
+
+def card_facts(name: str, /) -> Mapping[str, int]:
+    """What costs go by of one of `gpus`."""
+
+def open_recorder(target: str, num_sms: int, gpu: str, /) -> int:
     """A GPU of a target that is not there, by a number: it takes note of the kernels that calls would load."""
 
 def record_thread(recorder: int, /) -> None:

@@ -13,8 +13,8 @@ from ._layer_calls import whole_layer_calls
 from ._model_calls import Batch, Limits, of_model
 from ._numbers import integer
 from ._precompile import Calls, Part, output_for, parts_of, record_parts
-from ._recording import RecordedKernel, Recording
-from ._targets import GPUS, HOPPER_TARGET
+from ._recording import RecordedKernel, Recording, sms_of
+from ._targets import HOPPER_TARGET
 from .logits import logits_kernels
 
 Fields = Mapping[str, Any]
@@ -231,6 +231,7 @@ def kernels_of_model(
     tensor_parallel: int = 1,
     training: bool = False,
     mega_moe: bool = False,
+    gpu: str | None = None,
     progress: bool = False,
 ) -> ModelKernels:
     """Of a model with these weights."""
@@ -241,7 +242,7 @@ def kernels_of_model(
     if mega_moe:
         others.append(whole_layer_calls(weights, limits))
     each += [other.parts for other in others]
-    flat = record_parts([part for parts in each for part in parts], limits.target, num_sms, progress=progress)
+    flat = record_parts([part for parts in each for part in parts], limits.target, num_sms, gpu=gpu, progress=progress)
     found = iter(flat)
     kernels = [list(dict.fromkeys(kernel for _ in parts for kernel in next(found))) for parts in each]
     of_others = [(other.name, some) for other, some in zip(others, kernels[len(weights) :], strict=True)]
@@ -296,6 +297,7 @@ def precompile_model(
     mega_moe: bool = False,
     target: str = HOPPER_TARGET,
     num_sms: int | None = None,
+    gpu: str | None = None,
     newer_gpu: bool = False,
     progress: bool = False,
 ) -> list[jit.CompileResult]:
@@ -320,7 +322,7 @@ def precompile_model(
         training: also gradients of tokens and of weights (of experts by K groups), of FP8 and BF16.
         mega_moe: also experts by `mega_moe_pre_dispatch_sm90` and `fp8_mega_moe` (FP8, or int4 or MXFP4 beside FP8), of
             a group of expert_parallel ranks; without `persistent=True`.
-        target, num_sms, newer_gpu, progress: as for `precompile`.
+        target, num_sms, gpu, newer_gpu, progress: as for `precompile`.
 
     Returns:
         a result for each kernel: see `jit.compile_many`.
@@ -328,9 +330,7 @@ def precompile_model(
     Raises:
         ValueError, TypeError: a field or an argument cannot be right, or is not known; nothing was compiled.
     """
-    if target not in GPUS:
-        raise ValueError(f"target must be one of {', '.join(GPUS)}, got {target!r}")
-    sms = GPUS[target].sms if num_sms is None else integer("num_sms", num_sms, smallest=1)
+    sms = sms_of(target, num_sms, gpu)
     shares = integer("tensor_parallel", tensor_parallel, smallest=1)
     weights = weights_of_model(
         config,
@@ -341,6 +341,6 @@ def precompile_model(
     )
     limits = Limits(integer("max_m", max_m, smallest=1), integer("max_masked_m", max_masked_m, smallest=1), target)
     more = {"training": training, "mega_moe": mega_moe, "progress": progress}
-    found = kernels_of_model(config, weights, limits, sms, tensor_parallel=shares, **more)
+    found = kernels_of_model(config, weights, limits, sms, tensor_parallel=shares, gpu=gpu, **more)
     recording = Recording(target, found.kernels)
     return jit.compile_recorded(recording, output=output_for(newer_gpu), progress=progress)

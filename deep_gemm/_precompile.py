@@ -11,8 +11,8 @@ from ._extension import C
 from ._numbers import integer
 from ._progress import progress as with_progress
 from ._recorded_calls import RecordedCalls
-from ._recording import RecordedKernel, Recording, record
-from ._targets import GPUS, HOPPER_TARGET
+from ._recording import RecordedKernel, Recording, record, sms_of
+from ._targets import HOPPER_TARGET
 from .settings import get_mk_alignment_for_contiguous_layout
 
 # By what functions' names begin with: operands of one kind, and element and activations of packed weights.
@@ -138,13 +138,19 @@ def parts_of(calls: Calls, n: int, k: int, max_m: int, target: str) -> list[Part
 
 
 def record_parts(
-    parts: Sequence[Part], target: str, num_sms: int, *, layouts: bool = False, progress: bool = True
+    parts: Sequence[Part],
+    target: str,
+    num_sms: int,
+    *,
+    gpu: str | None = None,
+    layouts: bool = False,
+    progress: bool = True,
 ) -> list[list[RecordedKernel]]:
     """The kernels of each, those that rearrange operands and scales only with `layouts`."""
 
     def record_part(part: Part) -> list[RecordedKernel]:
         others: list[RecordedKernel] = []
-        with record(target, num_sms) as recording:
+        with record(target, num_sms, gpu) as recording:
             for count in part.counts:
                 part.make(count)
                 if layouts:
@@ -164,12 +170,13 @@ def kernels_of(
     target: str,
     num_sms: int,
     *,
+    gpu: str | None = None,
     layouts: bool = False,
     progress: bool = True,
 ) -> list[RecordedKernel]:
     """Each kernel that calls with weights `(N, K)` can need."""
     parts = [part for n, k in weights for part in parts_of(calls, n, k, max_m, target)]
-    found = record_parts(parts, target, num_sms, layouts=layouts, progress=progress)
+    found = record_parts(parts, target, num_sms, gpu=gpu, layouts=layouts, progress=progress)
     return list(dict.fromkeys(kernel for some in found for kernel in some))
 
 
@@ -198,6 +205,7 @@ def precompile(
     bias: str | None = None,
     target: str = HOPPER_TARGET,
     num_sms: int | None = None,
+    gpu: str | None = None,
     newer_gpu: bool = False,
     layouts: bool = False,
     progress: bool = False,
@@ -229,7 +237,8 @@ def precompile(
         alpha, row_scale: calls pass alpha or `epilogue=Alpha(...)`, and `epilogue=RowScale(...)`.
         output, bias: 'bf16', 'fp16' (`output` only) or 'fp32'. `output` None: the product's first dtype, BF16 or FP16.
         add_c: calls pass c.
-        target, num_sms: what to compile for, and SMs that kernels may use: by default all of an H100 or H200.
+        target, num_sms, gpu: what to compile for, SMs that kernels may use, and which GPU (`jit.record`). By default
+            all of an H200; on another GPU some calls pick other kernels, and compile them when they are first made.
         newer_gpu: make what a newer GPU loads that stands in for the target (`set_target`, `DG_TARGET`), or that has no
             target of its own: PTX, which its driver translates, in the place of machine code.
         layouts: compile what copies and transposes operands and scales, too, of calls where they lie otherwise than
@@ -260,10 +269,7 @@ def precompile(
         add_c=add_c,
         bias=bias,
     )
-    if target not in GPUS:
-        raise ValueError(f"target must be one of {', '.join(GPUS)}, got {target!r}")
-    sms = GPUS[target].sms if num_sms is None else integer("num_sms", num_sms, smallest=1)
-    most = integer("max_m", max_m, smallest=1)
-    kernels = kernels_of(calls, weights, most, target, sms, layouts=layouts, progress=progress)
+    sms, most = sms_of(target, num_sms, gpu), integer("max_m", max_m, smallest=1)
+    kernels = kernels_of(calls, weights, most, target, sms, gpu=gpu, layouts=layouts, progress=progress)
     recording = Recording(target, kernels)
     return jit.compile_recorded(recording, output=output_for(newer_gpu), progress=progress)

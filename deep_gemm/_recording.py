@@ -48,8 +48,16 @@ def placeholder(*shape: int, dtype: torch.dtype) -> torch.Tensor:
     return torch.frombuffer(memory, dtype=torch.uint8).view(dtype).view(shape)
 
 
+def sms_of(target: str, num_sms: int | None, gpu: str | None) -> int:
+    """SMs of a GPU that is not there: so many, or all of the GPU of this name, or of the target's first one."""
+    if target not in GPUS:
+        raise ValueError(f"target must be one of {', '.join(GPUS)}, got {target!r}")
+    most = GPUS[target].sms if gpu is None else int(C.card_facts(gpu)["num_sms"])
+    return most if num_sms is None else integer("num_sms", num_sms, smallest=1)
+
+
 @contextmanager
-def record(target: str, num_sms: int | None = None) -> Iterator[Recording]:
+def record(target: str, num_sms: int | None = None, gpu: str | None = None) -> Iterator[Recording]:
     """Take note of the kernels that calls need on a GPU which is not there, instead of running the calls.
 
     In the `with` block, this thread's calls on CPU tensors are checked and planned as on a GPU of `target`, by the
@@ -64,15 +72,15 @@ def record(target: str, num_sms: int | None = None) -> Iterator[Recording]:
 
     Args:
         target: "sm_90a", as `get_target` says it for that GPU.
-        num_sms: SMs of that GPU; by default of the first GPU of the target (`python -m deep_gemm doctor`).
+        num_sms: SMs of that GPU; by default all of `gpu`.
+        gpu: its name, as the driver says it ("NVIDIA H100 80GB HBM3"), since configs are chosen by a GPU's clock,
+            memory and tensor cores. By default the first GPU of the target (`python -m deep_gemm doctor`).
 
     Raises:
-        ValueError: there are no kernels for the target, or this thread records already.
+        ValueError: there are no kernels for the target, the GPU is not known, or this thread records already.
     """
-    if target not in GPUS:
-        raise ValueError(f"target must be one of {', '.join(GPUS)}, got {target!r}")
     recording = Recording(target)
-    recorder = C.open_recorder(target, GPUS[target].sms if num_sms is None else integer("num_sms", num_sms, smallest=1))
+    recorder = C.open_recorder(target, sms_of(target, num_sms, gpu), gpu or "")
     try:
         C.record_thread(recorder)
         try:

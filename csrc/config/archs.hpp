@@ -11,6 +11,7 @@
 
 #include "../device/device.hpp"
 #include "../util/require.hpp"
+#include "cards.hpp"
 #include "problem.hpp"
 
 namespace deep_gemm {
@@ -109,6 +110,7 @@ inline void set_device(Problem& p, const DeviceFacts& facts) {
     set_target(p, {.number = find_target(facts.target)->facts.number,
                    .smem_bytes = facts.max_smem_bytes,
                    .l2_mib = static_cast<int32_t>(facts.l2_bytes >> 20)});
+    p.rates = rates_of(facts, p.target);
 }
 
 }  // namespace deep_gemm

@@ -26,6 +26,13 @@ constexpr int32_t alignment_of(uint64_t bytes) { return 1 << std::countr_zero(by
 /// start at multiples of kBestAlignment.
 constexpr int32_t alignment_as_read(uint64_t bytes) { return bytes % 16 == 0 ? alignment_of(bytes) : kBestAlignment; }
 
+/// What a GPU has of what costs go by (cards.hpp): memory is that of so many SMs; products are pairs that an SM
+/// multiplies in a cycle, of 16 bits with FP32 sums and of 8-bit integers.
+struct GpuRates {
+    int32_t sms = 0, clock_mhz = 0, memory_gb_per_s = 0, products_per_cycle = 0, integer_products_per_cycle = 0;
+    bool operator==(const GpuRates&) const = default;
+};
+
 /// Plain 32-bit fields without padding, so that a problem is hashed and compared as bytes.
 struct Problem {
     Arch arch = Arch::sm90;
@@ -63,6 +70,7 @@ struct Problem {
     // Of these, GPUs of one architecture may differ: the target's number, which tells instructions; shared memory that
     // a block may ask for; the L2.
     int32_t target = 0, smem_bytes = 0, l2_mib = 0;
+    GpuRates rates = {};
     int32_t batch_invariant = 0;  // a row's result must not depend on M: no sum may be cut up differently because of it
     int32_t tensor_core_percent = 100;
     int32_t block_m_multiple = 1, block_n_multiple = 1;  // a tile's height and width must be multiples of these

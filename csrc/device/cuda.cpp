@@ -274,6 +274,9 @@ Device* open_cuda_device(int index, const TargetChoice& choice, int slot) {
     facts.num_sms = attribute(driver::kMultiprocessorCount);
     facts.max_smem_bytes = attribute(driver::kMaxSharedMemoryPerBlockOptIn);
     facts.l2_bytes = attribute(driver::kL2CacheBytes);
+    facts.clock_mhz = attribute(driver::kClockKhz) / 1000;
+    const int64_t transfers_per_ms = int64_t{2} * attribute(driver::kMemoryClockKhz);  // both edges of the clock
+    facts.memory_gb_per_s = static_cast<int>(transfers_per_ms * attribute(driver::kMemoryBusBits) / 8 / 1000000);
     stand_in(facts, choice);
     // The context that torch and the CUDA runtime use. It is never released: kernels live as long as the process.
     driver::Context context = nullptr;

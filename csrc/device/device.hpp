@@ -42,6 +42,7 @@ struct DeviceFacts {
     int num_sms = 0;
     int max_smem_bytes = 0;  // dynamic shared memory that one block may ask for
     int64_t l2_bytes = 0;
+    int clock_mhz = 0, memory_gb_per_s = 0;  // highest, as a driver says; 0: nobody says
 };
 
 /// A one-dimensional launch. `grid` counts blocks and is a multiple of `cluster`.

@@ -19,7 +19,10 @@ using Stream = struct StreamTag*;
 using EventHandle = struct EventTag*;
 
 enum Attribute : int {  // CUdevice_attribute
+    kClockKhz = 13,
     kMultiprocessorCount = 16,
+    kMemoryClockKhz = 36,
+    kMemoryBusBits = 37,
     kL2CacheBytes = 38,
     kComputeCapabilityMajor = 75,
     kComputeCapabilityMinor = 76,

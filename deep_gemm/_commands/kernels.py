@@ -9,13 +9,14 @@ from .._extension import C
 from .._model_calls import Limits
 from .._precompile import PRODUCTS, Calls, kernels_of, output_for
 from .._recorded_calls import RecordedCalls
-from .._targets import BLACKWELL_TARGETS, GPUS
+from .._recording import sms_of
+from .._targets import BLACKWELL_TARGETS
 from .output import Output, first_line
 
 
-def sms_of(arguments: argparse.Namespace) -> int:
-    """SMs that kernels may use: those that were given, or all of the target's GPU."""
-    return int(arguments.sms or GPUS[arguments.target].sms)
+def given_sms(arguments: argparse.Namespace) -> int:
+    """SMs that kernels may use: those that were given, or all of the GPU."""
+    return sms_of(arguments.target, arguments.sms, arguments.gpu)
 
 
 # Of weights: for all of K, or those of a recipe.
@@ -66,8 +67,8 @@ def calls_of(arguments: argparse.Namespace) -> Calls:
 
 def explain(arguments: argparse.Namespace, output: Output) -> int:
     """Candidates, why each was refused, and the choice."""
-    calls, sms = calls_of(arguments), sms_of(arguments)
-    with jit.record(arguments.target, sms):
+    calls, sms = calls_of(arguments), given_sms(arguments)
+    with jit.record(arguments.target, sms, arguments.gpu):
         made = RecordedCalls(calls, arguments.n, arguments.k, arguments.m, arguments.target)
         made.make(calls.expected_m or arguments.m if calls.grouping == "masked" else arguments.m)
     lines = C.explain_recorded().splitlines()
@@ -123,7 +124,8 @@ def kernels_of_model(arguments: argparse.Namespace, output: Output) -> list[jit.
         arguments.model,
         weights,
         Limits(arguments.max_m, arguments.max_masked_m, target),
-        sms_of(arguments),
+        given_sms(arguments),
+        gpu=arguments.gpu,
         tensor_parallel=arguments.tensor_parallel,
         training=arguments.training,
         mega_moe=arguments.mega_moe,
@@ -150,7 +152,8 @@ def kernels_of_weights(arguments: argparse.Namespace, output: Output) -> list[ji
         arguments.weight,
         arguments.max_m,
         arguments.target,
-        sms_of(arguments),
+        given_sms(arguments),
+        gpu=arguments.gpu,
         layouts=arguments.layouts,
     )
     count = f"{len(kernels)} kernels for {arguments.target}"

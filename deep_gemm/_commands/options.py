@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import re
 
+from .._extension import C
 from .._precompile import DEFAULT, GROUPINGS, PRODUCTS
 from .._targets import GPUS, HOPPER_TARGET
 from .kernels import INT8_SCALES
@@ -69,6 +70,10 @@ def add_packing(parser: argparse.ArgumentParser) -> None:
 def add_target(parser: argparse.ArgumentParser) -> None:
     known = ", ".join(f"{target} ({gpu.names})" for target, gpu in GPUS.items())
     parser.add_argument("--target", choices=list(GPUS), default=HOPPER_TARGET, help=f"what to compile for: {known}")
+
+
+def add_gpu(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--gpu", metavar="NAME", help="as its driver says it, if not the target's first: " + C.gpus())
 
 
 def add_scales(parser: argparse.ArgumentParser) -> None:

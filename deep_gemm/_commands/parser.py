@@ -18,7 +18,7 @@ from .doctor import doctor
 from .kernels import explain, precompile
 from .logits import add_arguments as add_logits_arguments
 from .logits import logits
-from .options import add_packing, add_product, add_scales, add_target, amount, extent, weight
+from .options import add_gpu, add_packing, add_product, add_scales, add_target, amount, extent, weight
 from .output import Output
 from .sim import add_arguments as add_sim_arguments
 from .sim import sim
@@ -71,6 +71,7 @@ def parse_arguments(description: str | None) -> argparse.Namespace:
     command("demo", lambda _, output: demo(output), "one FP8 GEMM, checked and timed", shape=False)
     explained = command("explain", explain, "candidates for a shape, why each was refused, and the choice")
     add_target(explained)
+    add_gpu(explained)
     explained.add_argument("--sms", type=extent, help="SMs that the kernel may use, if not all")
     explained.add_argument("--all", action="store_true", help="print every candidate")
     add_product(explained)
@@ -86,7 +87,8 @@ def parse_arguments(description: str | None) -> argparse.Namespace:
     compiled.add_argument("--dry-run", action="store_true", help="say which kernels there are, and compile none")
     compiled.add_argument("--max-m", type=extent, default=4096, help="the most rows (tokens) of a call")
     add_target(compiled)
-    compiled.add_argument("--sms", type=extent, help="SMs of the GPU that will run them")
+    add_gpu(compiled)
+    compiled.add_argument("--sms", type=extent, help="SMs of the GPU that will run them, if not all")
     compiled.add_argument(
         "--newer-gpu", action="store_true", help="for a newer GPU that stands in for the target (DG_TARGET): PTX"
     )

@@ -89,22 +89,22 @@ GRADIENT = "bhd,bhr->hdr"
 M, N, K = 1, 2, 4
 
 
-def kernel_of(grouping: str, fields: Fields, target: str = HOPPER_TARGET) -> Mapping[str, Any]:
+def kernel_of(grouping: str, fields: Fields, target: str = HOPPER_TARGET, gpu: str | None = None) -> Mapping[str, Any]:
     """The call's kernel, as `C.recorded_kernel` describes it."""
     config = {name: fields[name] for name in CONFIG if name in fields}
-    with recorded(grouping, fields, target):
+    with recorded(grouping, fields, target, gpu):
         return dict(C.recorded_kernel(config))
 
 
-def explain(grouping: str, fields: Fields, target: str = HOPPER_TARGET) -> str:
+def explain(grouping: str, fields: Fields, target: str = HOPPER_TARGET, gpu: str | None = None) -> str:
     """Every candidate for the call, cheapest first, refused ones last, one a line."""
-    with recorded(grouping, fields, target):
+    with recorded(grouping, fields, target, gpu):
         return str(C.explain_recorded())
 
 
-def constants_of(grouping: str, fields: Fields, target: str) -> dict[str, float]:
+def constants_of(grouping: str, fields: Fields, target: str, gpu: str | None = None) -> dict[str, float]:
     """What the cost model (of SM80, SM100 or SM120) goes by for the call."""
-    with recorded(grouping, fields, target):
+    with recorded(grouping, fields, target, gpu):
         return dict(C.recorded_constants())
 
 
@@ -115,14 +115,14 @@ def estimates_of(grouping: str, fields: Fields, target: str, constants: Mapping[
 
 
 @contextmanager
-def recorded(grouping: str, fields: Fields, target: str) -> Iterator[None]:
+def recorded(grouping: str, fields: Fields, target: str, gpu: str | None = None) -> Iterator[None]:
     """The call was made, and is this thread's latest one."""
     alignment = deep_gemm.get_mk_alignment_for_contiguous_layout()
     invariant = deep_gemm.get_batch_invariant("cpu")
     try:
         deep_gemm.set_mk_alignment_for_contiguous_layout(fields.get("alignment", 128))
         deep_gemm.set_batch_invariant(bool(fields.get("batch_invariant")), "cpu")
-        with record(target, fields.get("num_sms")):
+        with record(target, fields.get("num_sms"), gpu):
             FieldCall(grouping, dict(fields), target).make()
             yield
     finally:

@@ -6,20 +6,16 @@
 
 namespace deep_gemm::sm120 {
 
-/// What memory brings an SM: by Little's law what must be under way goes by it.
-constexpr double bytes_per_us(const sm80::CostConstants& constants) {
-    return constants.memory_bytes_per_cycle * constants.clock_mhz;
-}
-
 /// RTX 5090 and RTX PRO 6000: 1,792 GB/s for 170 and 188 SMs. GB10: 273 GB/s for 48. Tensor cores multiply 512 pairs of
 /// 16 bits a cycle and SM (of a GeForce, half of that), 1,024 of 8 with block scales, 2,048 of 4.
 inline sm80::CostConstants cost_constants(int32_t target) {
     sm80::CostConstants constants;
     constants.clock_mhz = 2400;
     constants.products_per_cycle = 512;
+    constants.integer_products_per_cycle = 1024;
     constants.memory_bytes_per_cycle = target == 121 ? 2.37 : 4.2;
     constants.l2_bytes_per_cycle = 26;
-    constants.bytes_under_way *= bytes_per_us(constants) / bytes_per_us({});
+    constants.bytes_under_way *= sm80::bytes_per_us(constants) / sm80::bytes_per_us({});
     return constants;
 }
 

@@ -38,7 +38,9 @@ struct CostModel : CostConstants {
     /// Cycles that an SM takes for one K block of each of these CTAs.
     double block_cycles(const GemmConfig& c, double ctas) const {
         const double k = c.tile.k, rows = c.tile.rows, cols = c.tile.cols;
-        const double rate = products_per_cycle * 16 / bits(c.sm80.multiplied_as);
+        const Element factor = c.sm80.multiplied_as;
+        const double rate =
+            (sum_of(factor) == Element::s32 ? integer_products_per_cycle * 8 : products_per_cycle * 16) / bits(factor);
         const double row_bytes = sm80::row_bytes(c, c.rows_operand()), col_bytes = sm80::row_bytes(c, c.cols_operand());
         const double widened = (widens(c, c.rows_operand()) ? rows * c.col_warps : 0) +
                                (widens(c, c.cols_operand()) ? cols * c.sm80.row_warps : 0);

@@ -1,16 +1,18 @@
 // SM80: what its cost model goes by. Fitted to kernels compiled for sm_80 and run on an H100 (docs/notes/sm80.md); what
-// the targets' GPUs have is from their data sheets.
+// GPUs have is from their data sheets (csrc/config/cards.hpp).
 #pragma once
 
 #include "../fields.hpp"
+#include "../problem.hpp"
 
 namespace deep_gemm {
 namespace sm80 {
 
 struct CostConstants {
-    double products_per_cycle = 1024;    // of one SM: multiplications of 16 bits,
-    double memory_bytes_per_cycle = 13;  // and what its shares of memory
-    double l2_bytes_per_cycle = 64;      // and of the L2 bring it
+    double products_per_cycle = 1024;          // of one SM: multiplications of 16 bits
+    double integer_products_per_cycle = 2048;  // and of 8-bit integers,
+    double memory_bytes_per_cycle = 13;        // and what its shares of memory
+    double l2_bytes_per_cycle = 64;            // and of the L2 bring it
     double clock_mhz = 1750;
     double launch_us = 2.3;
     double convert_us = 2.4;  // a kernel ahead, beside what its bytes take
@@ -33,12 +35,25 @@ struct CostConstants {
     double two_warps = 2.76, one_warp = 1.19, copies = 6.75;
 };
 
-/// A100: 108 SMs at 1.41 GHz, 2 TB/s. The others have half of the tensor cores' rate, less memory, and two fifths of
-/// the L2's share. (That is what fits times, overlapped with all else: more than an SM gets by itself.)
-inline CostConstants cost_constants(int32_t target) {
+/// What an SM's share of memory brings it in a microsecond: by Little's law what must be under way goes by it.
+constexpr double bytes_per_us(const CostConstants& constants) {
+    return constants.memory_bytes_per_cycle * constants.clock_mhz;
+}
+
+/// Constants were fitted on an H100 (80GB HBM3), which ran at so much of its boost clock, and read so much of what its
+/// data sheet says.
+inline constexpr double kClockShare = 1750.0 / 1980, kMemoryShare = 13.0 * 1750 * 132 / 3350e3;
+
+/// Of a GPU. Others than those of 8.0 have two fifths of an H100's share of the L2. (That is what fits times,
+/// overlapped with all else: more than an SM gets by itself.)
+inline CostConstants cost_constants(const GpuRates& rates, int32_t target) {
     CostConstants constants;
-    if (target != 80)
-        constants.products_per_cycle = 512, constants.memory_bytes_per_cycle = 5, constants.l2_bytes_per_cycle = 26;
+    constants.clock_mhz = kClockShare * rates.clock_mhz;
+    constants.products_per_cycle = rates.products_per_cycle;
+    constants.integer_products_per_cycle = rates.integer_products_per_cycle;
+    constants.memory_bytes_per_cycle = kMemoryShare * 1e3 * rates.memory_gb_per_s / rates.sms / constants.clock_mhz;
+    constants.bytes_under_way *= bytes_per_us(constants) / bytes_per_us({});
+    if (target != 80) constants.l2_bytes_per_cycle = 26;
     return constants;
 }
 
@@ -47,6 +62,7 @@ inline CostConstants cost_constants(int32_t target) {
 template <>
 inline constexpr auto kFieldsOf<sm80::CostConstants> =
     std::tuple{Field{"products_per_cycle", &sm80::CostConstants::products_per_cycle},
+               Field{"integer_products_per_cycle", &sm80::CostConstants::integer_products_per_cycle},
                Field{"memory_bytes_per_cycle", &sm80::CostConstants::memory_bytes_per_cycle},
                Field{"l2_bytes_per_cycle", &sm80::CostConstants::l2_bytes_per_cycle},
                Field{"clock_mhz", &sm80::CostConstants::clock_mhz},

@@ -34,7 +34,7 @@ struct Spec {
     static void choose_walk(const Problem& p, Candidate& candidate) {
         candidate.raster_group_blocks = square_raster_group(p, candidate.config, candidate.num_ctas);
     }
-    static CostConstants cost_constants(const Problem& p) { return sm80::cost_constants(p.target); }
+    static CostConstants cost_constants(const Problem& p) { return sm80::cost_constants(p.rates, p.target); }
     static double cost_us(const Problem& p, const Candidate& candidate, const CostConstants& constants) {
         return sm80::cost_us(p, candidate, constants);
     }

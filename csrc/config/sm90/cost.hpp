@@ -106,7 +106,7 @@ struct CostModel : CostConstants {
     /// Cycles that one K block takes in a CTA. `busy`: CTAs over SMs.
     double block_cycles(const Problem& p, const GemmConfig& c, double busy) const {
         const double rows = c.tile.rows, cols = c.tile.cols, multiplies = rows / kWgmmaRows;
-        const double tensor = tensor_cycles(c) * (c.sm90.wgmma_products ? 1.25 : 1);
+        const double tensor = tensor_cycles(c) * (c.sm90.wgmma_products ? 1.25 : 1) * slower_products;
         const double wgmma_cycles = tensor / multiplies;  // of 64 rows
         // Of rows that are converted, a thread reads its share once.
         const double row_width = row_bytes(c, c.rows_operand()), col_width = row_bytes(c, c.cols_operand());

@@ -3,12 +3,15 @@
 
 #include <deep_gemm/config.cuh>
 
+#include "../cards.hpp"
+
 namespace deep_gemm::sm90 {
 
 /// Fitted to measured times of problems of all kinds on an H200
 /// (benchmarks/calibrate.py; docs/notes/cost-model.md says how well it does). Cycles are of a clock of 1.7 GHz.
 struct CostConstants {
     double clock_mhz = 1700;
+    double slower_products = 1;                         // times as many cycles of wgmma
     double launch_us = 2.816;                           // launch, prologue, first copies
     double memory_gb_per_s = 4299;                      // beyond the launch
     double tflops = 2500;                               // what power allows
@@ -109,5 +112,14 @@ struct CostConstants {
         return x;
     }
 };
+
+/// The same for another GPU than the H200 that they were fitted on: its clock, its memory, its tensor cores.
+inline CostConstants cost_constants(CostConstants x, const GpuRates& gpu) {
+    static const GpuRates fitted = find_card("NVIDIA H200")->rates();
+    x.clock_mhz *= static_cast<double>(gpu.clock_mhz) / fitted.clock_mhz;
+    x.memory_gb_per_s *= static_cast<double>(gpu.memory_gb_per_s) / fitted.memory_gb_per_s;
+    x.slower_products = static_cast<double>(fitted.products_per_cycle) / gpu.products_per_cycle;
+    return x;
+}
 
 }  // namespace deep_gemm::sm90

@@ -51,10 +51,9 @@ struct Spec {
     static double cost_us(const Problem& p, const Candidate& candidate) {
         Problem average = seen_by(p, candidate.config);
         average.k = expected_k(p);
+        const CostConstants fitted = CostConstants::of(p.a.element, p.b.packed() || scales_blocks(p));
         const double us =
-            CostModel{CostConstants::of(p.a.element, p.b.packed() || scales_blocks(p))}.estimate_us(average,
-                                                                                                    candidate.config,
-                                                                                                    candidate.num_ctas);
+            CostModel{cost_constants(fitted, p.rates)}.estimate_us(average, candidate.config, candidate.num_ctas);
         if (candidate.tiling.preconvert == Preconvert::b) return us + unpack_us(p);
         return has_scale_products(p) ? us * kConvertedShare : us;
     }

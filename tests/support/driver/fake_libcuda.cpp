@@ -60,6 +60,11 @@ size_t g_params_bytes = 16;
 }
 }  // namespace
 
+int number_of(const char* variable) {
+    const char* const wanted = std::getenv(variable);
+    return wanted == nullptr ? 0 : std::atoi(wanted);
+}
+
 extern "C" {
 // For the test itself.
 void fake_set_current(int device) { g_current = device < 0 ? nullptr : context_of(device); }
@@ -99,6 +104,12 @@ Status cuDeviceGetAttribute(int* value, int attribute, DeviceHandle device) {
             return *value = 232448, 0;
         case kL2CacheBytes:
             return *value = 50 << 20, 0;
+        case kClockKhz:
+            return *value = number_of("FAKE_CLOCK_KHZ"), 0;
+        case kMemoryClockKhz:
+            return *value = number_of("FAKE_MEMORY_CLOCK_KHZ"), 0;
+        case kMemoryBusBits:
+            return *value = 5120, 0;
         default:
             return 1;
     }
