@@ -1,5 +1,5 @@
 """Counts, in the machine code of a few SM100 kernels, what stands in each role's loop, and prints it as Markdown: the
-tables of docs/blackwell.md, "Counted in the machine code". Needs no GPU and no disassembler.
+tables of docs/blackwell-choices.md, "Counted in the machine code". Needs no GPU and no disassembler.
 
     python benchmarks/count_sm100.py
 """

@@ -12,7 +12,10 @@ BENCHMARKS = Path(__file__).resolve().parents[2] / "benchmarks"
 
 @pytest.mark.parametrize(
     ("script", "documents"),
-    [("pictures_sm100", ["blackwell.md"]), ("pictures_packed", ["low_precision.md", "packed-layout.md"])],
+    [
+        ("pictures_sm100", ["blackwell.md", "blackwell-scales.md", "blackwell-formats.md"]),
+        ("pictures_packed", ["low_precision.md", "packed-layout.md"]),
+    ],
 )
 def test_pictures_show_what_is_there(script, documents, monkeypatch) -> None:
     monkeypatch.syspath_prepend(str(BENCHMARKS))

@@ -1,5 +1,5 @@
 """SM100's machine code, which nothing here can run: no kernel spills, no compiler warns of one, and the loops over K
-have what their design needs (docs/blackwell.md, "Counted in the machine code").
+have what their design needs (docs/blackwell-choices.md, "Counted in the machine code").
 
 A few problems are drawn in each run; benchmarks/compile_drawn.py compiles 2,000.
 """
