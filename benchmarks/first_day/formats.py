@@ -1,4 +1,5 @@
-"""Times a dense product of every format that the GPU multiplies, beside each other, from few tokens to many.
+"""Times a dense product of every format that the GPU multiplies, beside each other, from few tokens to many; on RTX 50
+and its like both ways to copy operands, in turn: by the copy engine, as selection has it, and by threads.
 
     python benchmarks/first_day/formats.py --out results      # results/formats.json
 
@@ -23,6 +24,7 @@ from machine import describe
 from timing import Timer
 
 import deep_gemm
+from deep_gemm._extension import C
 
 WEIGHTS = [(4096, 7168), (7168, 16384)]
 TOKENS = [1, 16, 64, 256, 4096]
@@ -130,16 +132,51 @@ FORMATS: dict[str, Callable[[Sizes], Call]] = {
 }
 
 
+# Which the copy engine brings on sm_120 and sm_121.
+BY_ENGINE = (
+    "BF16",
+    "FP16",
+    "FP8, UE8M0 per 128",
+    "FP8, UE8M0 per 32",
+    "FP8, FP32 scales",
+    "FP8 x FP4",
+    "MXFP4",
+    "NVFP4",
+)
+BY_THREADS = ", copied by threads"
+
+
+def names_of(device: torch.device) -> list[str]:
+    """The formats, each way to copy by itself."""
+    if not deep_gemm.get_target(device).startswith("sm_12"):
+        return list(FORMATS)
+    return [each for name in FORMATS for each in ([name, name + BY_THREADS] if name in BY_ENGINE else [name])]
+
+
+def copied(call: Call, device: torch.device, by_threads: bool) -> None:
+    where = device.type == "cpu", device.index or 0
+    C.set_call_setting(*where, "threads_copy", int(by_threads))
+    try:
+        call()
+    finally:
+        C.set_call_setting(*where, "threads_copy", 0)
+
+
 def measure(sizes: Sizes, timer: Timer) -> dict[str, float | str]:
     """Microseconds of each format, or why there are none."""
     found: dict[str, float | str] = {}
+    names = names_of(sizes.device)
     for name, build in FORMATS.items():
+        of_both = [each for each in names if each in (name, name + BY_THREADS)]
         try:
             call = build(sizes)
             call()
-            found[name] = round(timer.time(call)[0].median * 1e6, 2)
+            calls = [partial(copied, call, sizes.device, each != name) for each in of_both] if of_both[1:] else [call]
+            calls[-1]()  # compiles
+            for each, timing in zip(of_both, timer.time(*calls), strict=True):
+                found[each] = round(timing.median * 1e6, 2)
         except Exception as error:
-            found[name] = f"{type(error).__name__}: {str(error).splitlines()[0][:200]}"
+            found |= dict.fromkeys(of_both, f"{type(error).__name__}: {str(error).splitlines()[0][:200]}")
     return found
 
 
@@ -158,7 +195,7 @@ def main() -> int:
     for n, k in SMALL_WEIGHTS if small else WEIGHTS:
         for m in SMALL_TOKENS if small else TOKENS:
             late = time.monotonic() - begin > arguments.seconds
-            times = {name: "not measured: out of time" for name in FORMATS}
+            times = {name: "not measured: out of time" for name in names_of(device)}
             row = {"m": m, "n": n, "k": k, "us": times if late else measure(Sizes(m, n, k, device), timer)}
             document["rows"].append(row | {"method": timer.method})
             print(json.dumps(document["rows"][-1]), flush=True)

@@ -23,6 +23,7 @@ DEFAULTS = {
     "block_n_multiple_of": 1,
     "batch_invariant": 0,
     "fp32_scales": 0,
+    "threads_copy": 0,
     "num_sms": 0,
 }
 

@@ -9,6 +9,7 @@ from itertools import product
 
 import pytest
 import torch
+from call_checks import settings
 from candidates import Candidate, can_serve, forced, parse
 from devices import SCHEDULES, on_simulator
 from field_calls import explain, kernel_of
@@ -150,7 +151,7 @@ def tiles() -> list:
     return sets
 
 
-def check(device: torch.device, kind: Kind, m: int, n: int, k: int) -> None:
+def check(device: torch.device, kind: Kind, m: int, n: int, k: int) -> torch.Tensor:
     """A product, compared with FP64."""
     (a, given_a), (b, given_b) = operand(kind.a, kind.scaling_a, m, 1, k), operand(kind.b, kind.scaling_b, n, 2, k)
     d = GuardedOutput((m, n), torch.float32, device)
@@ -161,6 +162,7 @@ def check(device: torch.device, kind: Kind, m: int, n: int, k: int) -> None:
     getattr(deep_gemm, f"{name}_gemm_nt")(given_a, given_b, d.tensor, **told)
     d.check()
     assert (d.tensor - a.exact @ b.exact.T).abs().le(1e-6 * (a.exact.abs() @ b.exact.abs().T)).all()
+    return d.tensor
 
 
 @pytest.mark.sampled(6)
@@ -178,6 +180,27 @@ def test_few_tokens(device, m, kind) -> None:
     """By the tile that they get: K ends inside a stage, of warps that divide it some have none of the last."""
     with simulator.options(num_sms=170):
         check(device, KINDS[kind], m, 139, 1360)
+
+
+@pytest.mark.sampled(6)
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("m", [16, 259])
+@pytest.mark.parametrize("device", on_simulator(*SCHEDULES, arch="sm120"), indirect=True)
+def test_both_ways_to_copy(device, m, kind) -> None:
+    """The copy engine and threads bring the same; FP4 beside FP8 comes by the engine where K is whole boxes of it."""
+    sums = []
+    for by_threads in (0, 1):
+        with simulator.options(num_sms=3), settings(device, threads_copy=by_threads):
+            sums.append(check(device, KINDS[kind], m, 139, 640))
+    assert torch.equal(*sums)
+
+
+@pytest.mark.parametrize(
+    ("kind", "k", "boxes"), [("fp8-mxfp4", 640, True), ("fp8-mxfp4", 656, False), ("fp8-32", 656, True)]
+)
+def test_who_copies(kind, k, boxes) -> None:
+    sizes = {"m": 259, "n": 139, "k": k, "num_sms": 170, **KINDS[kind].fields}
+    assert ("copy_engine = true" in str(kernel_of("dense", sizes, "sm_120a")["text"])) == boxes
 
 
 def pick(kind: str, sms: int, m: int, n: int, k: int, **more: int) -> Candidate:

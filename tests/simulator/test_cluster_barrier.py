@@ -6,7 +6,7 @@ import struct
 
 import pytest
 import torch
-from ptx_tools import HEADER, SCHEDULES
+from ptx_tools import HEADER, SCHEDULES, kernel, run_kernel
 
 from deep_gemm import simulator
 
@@ -121,3 +121,44 @@ def test_relaxed_arrival_at_the_cluster_orders_fenced_initialisations_only(inits
                 simulator.run(text, **arguments)
         if read:  # machines order more than the manual promises
             simulator.run(text, rules="hardware", **arguments)
+
+
+COMPLETED = kernel(
+    """
+    mov.u32 %r1, full;
+    setp.ne.u32 %p0, %t, 0;
+    @%p0 bra wait;
+    mbarrier.init.shared::cta.b64 [%r1], 1;
+wait:
+    bar.sync 0;
+    setp.ne.u32 %p1, %t, 32;
+    @%p1 bra read;
+    mbarrier.arrive.expect_tx.shared::cta.b64 _, [%r1], 16;
+    st.shared.u32 [data], 7;
+    FENCE
+    mbarrier.complete_tx.relaxed.cta.shared::cta.b64 [%r1], 16;
+    bra done;
+read:
+    @%p0 bra done;
+again:
+    mbarrier.try_wait.parity.shared::cta.b64 %p2, [%r1], 0;
+    @!%p2 bra again;
+    ld.shared.u32 %r2, [data];
+    st.global.u32 [%out], %r2;
+done:""",
+    shared=".shared .align 8 .b64 full; .shared .align 16 .b8 data[16];",
+)
+
+
+@pytest.mark.parametrize("fence", ["fence.acq_rel.cta;", "fence.release.sync_restrict::shared::cta.cluster;", ""])
+def test_bytes_that_threads_complete_carry_what_a_fence_released(fence) -> None:
+    """And nothing without one, since they are relaxed."""
+    out = torch.zeros(1, dtype=torch.int32)
+    for schedule, seed in SCHEDULES:
+        arguments = dict(threads=64, schedule=schedule, seed=seed)
+        if not fence:
+            with pytest.raises(RuntimeError, match="race"):
+                run_kernel(COMPLETED.replace("FENCE", ""), out, **arguments)
+        else:
+            run_kernel(COMPLETED.replace("FENCE", fence), out, **arguments)
+            assert out.item() == 7

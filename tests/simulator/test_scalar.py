@@ -212,6 +212,28 @@ FLOAT = [
     ),
     ("cvt.rna.tf32.f32 %r5, %f1; mov.b32 %f0, %r5;", [1 + 2**-11], f32(1 + 2**-10)),
     ("cvt.rp.satfinite.ue8m0x2.f32 %h1, %f1, %f2; cvt.u32.u16 %r5, %h1; mov.b32 %f0, %r5;", [3.0, 1.0], 0x817F),
+    # Ties go to even, what is too large to the largest value, of either sign; NaN to the largest one.
+    (
+        "{ .reg .b8 %b1; cvt.rn.satfinite.e2m1x2.f32 %b1, %f1, %f2; mov.b16 %h1, {%b1, 0}; } cvt.u32.u16 %r5, %h1; mov.b32 %f0, %r5;",
+        [2.5, -9.0],
+        0x4F,
+    ),
+    (
+        "{ .reg .b8 %b1; cvt.rn.satfinite.e2m1x2.f32 %b1, %f1, %f2; mov.b16 %h1, {%b1, %b1}; } cvt.u32.u16 %r5, %h1; mov.b32 %f0, %r5;",
+        [math.nan, 0.75],
+        0x7272,
+    ),
+    (
+        "{ .reg .b8 %b1, %b2; cvt.rn.satfinite.e2m1x2.f32 %b1, %f1, %f2; cvt.rn.f16x2.e2m1x2 %r5, %b1; } mov.b32 %f0, %r5;",
+        [-0.3, 5.1],
+        0xB8004600,
+    ),
+    ("cvt.rn.satfinite.e2m3x2.f32 %h1, %f1, %f2; cvt.u32.u16 %r5, %h1; mov.b32 %f0, %r5;", [-8.0, 1.0625], 0x3F08),
+    (
+        "cvt.rn.satfinite.e3m2x2.f32 %h1, %f1, %f2; cvt.rn.f16x2.e3m2x2 %r5, %h1; mov.b32 %f0, %r5;",
+        [100.0, -0.05],
+        0x4F00AC00,
+    ),
     ("cvt.f64.f32 %g1, %f1; mul.f64 %g1, %g1, 0d4000000000000000; cvt.rn.f32.f64 %f0, %g1;", [1.5], f32(3.0)),
     ("mov.b64 %d5, {%f1, %f2}; add.rn.f32x2 %d6, %d5, %d5; mov.b64 {%f4, %f0}, %d6;", [1.0, 2.5], f32(5.0)),
     ("mov.b64 %d5, {%f1, %f2}; fma.rn.f32x2 %d6, %d5, %d5, %d5; mov.b64 {%f0, %f4}, %d6;", [3.0, 2.5], f32(12.0)),

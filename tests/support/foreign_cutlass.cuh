@@ -5,6 +5,7 @@
 
 #include <cutlass/cutlass.h>
 #include <cutlass/device_kernel.h>
+#include <cute/tensor.hpp>  // first: mma_traits_sm120.hpp calls cute::transform by its full name, which must be known there
 
 #include <cstdint>
 #include <cstdio>
@@ -40,12 +41,14 @@ template <class Traits>
 struct Built {
     using Row = cutlass::layout::RowMajor;
     using Column = cutlass::layout::ColumnMajor;
+    using C = typename Traits::C;
     using D = typename Traits::D;
+    static constexpr int kAlignC = 128 / cutlass::sizeof_bits<C>::value;
     static constexpr int kAlignD = 128 / cutlass::sizeof_bits<D>::value;
     using Epilogue = typename cutlass::epilogue::collective::CollectiveBuilder<
         typename Traits::Arch, typename Traits::Operator, typename Traits::Tile, typename Traits::Cluster,
-        cutlass::epilogue::collective::EpilogueTileAuto, float, float, D, Row, kAlignD, D, Row, kAlignD,
-        typename Traits::EpilogueSchedule>::CollectiveOp;
+        cutlass::epilogue::collective::EpilogueTileAuto, float, float, C, Row, kAlignC, D, Row, kAlignD,
+        typename Traits::EpilogueSchedule, typename Traits::Fusion>::CollectiveOp;
     using Mainloop = typename cutlass::gemm::collective::CollectiveBuilder<
         typename Traits::Arch, typename Traits::Operator, typename Traits::A, Row, Traits::kAlignA, typename Traits::B,
         Column, Traits::kAlignB, float, typename Traits::Tile, typename Traits::Cluster,
@@ -55,12 +58,12 @@ struct Built {
                                                         typename Traits::Scheduler>;
 };
 
-/// Arguments: M, N, K, SMs, addresses of A, B, D, a workspace, and scales of A and of B.
+/// Arguments: M, N, K, SMs, addresses of A, B, D, a workspace, scales of A, of B and of D, and what D is multiplied by.
 template <class Traits>
 int describe(int count, char** given) {
     using Kernel = typename Built<Traits>::Kernel;
-    uint64_t x[10] = {};
-    for (int i = 1; i < count && i <= 10; ++i) x[i - 1] = std::strtoull(given[i], nullptr, 0);
+    uint64_t x[12] = {};
+    for (int i = 1; i < count && i <= 12; ++i) x[i - 1] = std::strtoull(given[i], nullptr, 0);
     const int m = int(x[0]), n = int(x[1]), k = int(x[2]);
     const auto at = [&](auto& pointer, int i) {
         pointer = reinterpret_cast<std::remove_reference_t<decltype(pointer)>>(x[i]);
@@ -81,6 +84,8 @@ int describe(int count, char** given) {
         main.layout_SFA = Config::tile_atom_to_shape_SFA(cute::make_shape(m, n, k, 1));
         main.layout_SFB = Config::tile_atom_to_shape_SFB(cute::make_shape(m, n, k, 1));
     }
+    if constexpr (requires { arguments.epilogue.thread.norm_constant_ptr; })
+        at(arguments.epilogue.thread.block_scale_factor_ptr, 10), at(arguments.epilogue.thread.norm_constant_ptr, 11);
     arguments.hw_info.sm_count = int(x[3]);
     arguments.hw_info.max_active_clusters = int(x[3]);
     Traits::change(arguments);

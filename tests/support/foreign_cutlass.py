@@ -27,6 +27,9 @@ E4M3, E2M1, E3M2 = (f"cutlass::float_{name}_t" for name in ("e4m3", "e2m1", "e3m
 # exponent and fraction.
 SCALED = {E4M3: ("mx_float8_t", 16, (4, 3)), E3M2: ("mx_float6_t", 128, (3, 2)), E2M1: ("mx_float4_t", 128, (2, 1))}
 NVFP4, NVFP4_ALIGN, NVFP4_GROUP = "nv_float4_t", 32, 16
+BF16 = "cutlass::bfloat16_t"
+UE8M0, UE4M3 = "cutlass::float_ue8m0_t", "cutlass::float_ue4m3_t"
+NORM = 2.0  # what a quantised D is multiplied by
 
 SOURCE = """#include "foreign_cutlass.cuh"
 struct Traits {{
@@ -34,7 +37,9 @@ struct Traits {{
     using Operator = cutlass::arch::{operator};
     using A = {a};
     using B = {b};
+    using C = {c};
     using D = {d};
+    using Fusion = {fusion};
     static constexpr int kAlignA = {align_a}, kAlignB = {align_b};
     using Tile = cute::Shape<{tile}>;
     using Cluster = cute::Shape<{cluster}>;
@@ -57,8 +62,9 @@ class Gemm:
     schedule: str = "collective::KernelScheduleAuto"
     epilogue: str = "collective::EpilogueScheduleAuto"
     scheduler: str = "cutlass::gemm::PersistentScheduler"
-    element: str = "cutlass::bfloat16_t"
-    d: str = "cutlass::bfloat16_t"
+    element: str = BF16
+    d: str = BF16
+    d_scale: str = ""  # of a quantised D, of E2M1: its scale for 16 of N
     scaled: bool = False  # MX: a scale for 32 of K
     b: str = ""  # element of B, if another
     nvfp4: bool = False  # a scale of E4M3 for 16 of K
@@ -75,14 +81,24 @@ class Gemm:
             return f"cutlass::{SCALED[element][0]}<{element}>", SCALED[element][1]
         return element, 16 // DTYPES[element].itemsize
 
+    def fusion(self) -> tuple[str, str]:
+        """C, which is of no account, and what is done with sums."""
+        if not self.d_scale:
+            return self.d, f"cutlass::epilogue::fusion::LinearCombination<{self.d}, float, {self.d}, float>"
+        to = f"{self.d}, float, {self.d_scale}, cutlass::layout::RowMajor, {BF16}"
+        return BF16, f"cutlass::epilogue::fusion::LinCombBlockScaleFactor<{NVFP4_GROUP}, {to}>"
+
     def source(self) -> str:
+        c, fusion = self.fusion()
         (a, align_a), (b, align_b) = self.stored(self.element), self.stored(self.b or self.element)
         return SOURCE.format(
             arch=self.arch,
             operator="OpClassBlockScaledTensorOp" if self.scaled or self.nvfp4 else "OpClassTensorOp",
             a=a,
             b=b,
+            c=c,
             d=self.d,
+            fusion=fusion,
             align_a=align_a,
             align_b=align_b,
             tile=", ".join(f"cute::_{x}" for x in self.tile),
@@ -168,14 +184,40 @@ def random_operand(gemm: Gemm, element: str, rows: int, generator: torch.Generat
     return stored, atoms_of(scales), values * spread
 
 
+def e8m0_above(x: torch.Tensor) -> torch.Tensor:
+    return torch.exp2(x.log2().ceil())
+
+
+def quantised(gemm: Gemm, sums: torch.Tensor) -> torch.Tensor:
+    """What E2M1 and its scales keep of sums: a scale is the group's maximum by that of E2M1, ties go to even."""
+    groups = sums.view(sums.shape[0], -1, NVFP4_GROUP)
+    scales = groups.abs().amax(-1, keepdim=True) * NORM / 6
+    scales = e8m0_above(scales) if gemm.d_scale == UE8M0 else scales.to(torch.float8_e4m3fn).double()
+    scaled = (groups * NORM / scales).clamp(-6, 6)
+    steps = torch.exp2(scaled.abs().clamp(min=1).log2().floor() - 1)
+    return ((scaled / steps).round() * steps * scales).view(sums.shape)
+
+
+def dequantised(gemm: Gemm, d: torch.Tensor, scales: torch.Tensor) -> torch.Tensor:
+    """Times NORM, as `quantised` has them."""
+    (m, n, _), (rows, groups) = gemm.problem, padded(gemm.problem[0], gemm.problem[1] // NVFP4_GROUP)
+    codes = torch.stack([d & 15, d >> 4], -1).view(m, n).long()
+    as_rows = scales.view(rows // 128, groups // 4, 32, 4, 4).permute(0, 3, 2, 1, 4).reshape(rows, groups)
+    is_e8m0 = gemm.d_scale == UE8M0
+    factors = torch.exp2(as_rows.double() - 127) if is_e8m0 else as_rows.view(torch.float8_e4m3fn).double()
+    return small_values(SCALED[E2M1][2], codes) * factors[:m, : n // NVFP4_GROUP].repeat_interleave(NVFP4_GROUP, 1)
+
+
 def launch(gemm: Gemm, compiled: Compiled) -> Launch:
     m, n, _ = gemm.problem
     generator = torch.Generator().manual_seed(3)
     a, scales_a, a_values = random_operand(gemm, gemm.element, m, generator)
     b, scales_b, b_values = random_operand(gemm, gemm.b or gemm.element, n, generator)
-    d = torch.empty(m, n, dtype=DTYPES[gemm.d])
+    d = torch.empty(m, n // 2, dtype=torch.uint8) if gemm.d_scale else torch.empty(m, n, dtype=DTYPES[gemm.d])
+    d_scales = torch.empty(math.prod(padded(m, n // NVFP4_GROUP)), dtype=torch.uint8)
+    norm = torch.tensor([NORM])
     workspace = torch.zeros(4 << 20, dtype=torch.uint8)
-    tensors = [a, b, d, workspace, scales_a, scales_b]
+    tensors = [a, b, d, workspace, scales_a, scales_b, d_scales, norm]
     arguments = [*gemm.problem, gemm.num_sms, *(t.data_ptr() for t in tensors)]
     done = subprocess.run(
         [str(compiled.program), *map(str, arguments)], capture_output=True, text=True, check=False, cwd="/"
@@ -188,12 +230,18 @@ def launch(gemm: Gemm, compiled: Compiled) -> Launch:
     assert int(facts["workspace"]) <= workspace.numel(), facts["workspace"]
     grid, block, cluster = (tuple(map(int, facts[key].split())) for key in ("grid", "block", "cluster"))
     wanted = a_values @ b_values.T
+
+    def apart() -> float:
+        if gemm.d_scale:
+            return difference(dequantised(gemm, d, d_scales), quantised(gemm, wanted))
+        return difference(d, wanted)
+
     return Launch(
         params=with_maps(bytes.fromhex(facts["params"]), maps),
-        outputs=[d, workspace],
+        outputs=[d, d_scales, workspace],
         zeros=[workspace],
-        inputs=[a, b, scales_a, scales_b],
-        difference=lambda: difference(d, wanted),
+        inputs=[a, b, scales_a, scales_b, norm],
+        difference=apart,
         limit=gemm.limit,
         grid=grid,
         block=(math.prod(block),),
@@ -209,6 +257,7 @@ SPLIT_EVENLY = (
     "arguments.scheduler.decomposition_mode = Mode::StreamK;"
 )
 GEFORCE = ("120a", "Sm120", (128, 128, 128), (1, 1, 1))  # CUTLASS's example 79
+TO_FP4 = {"element": E2M1, "nvfp4": True, "d": E2M1, "problem": (200, 288, 320)}
 GEMMS = [
     Gemm(
         "ping-pong, BF16, clusters of 2",
@@ -256,6 +305,9 @@ GEMMS = [
     ),
     Gemm("MXFP8, mma.sync", *GEFORCE, element=E4M3, scaled=True),
     Gemm("MXFP8 x MXFP6, mma.sync", *GEFORCE, element=E4M3, b=E3M2, scaled=True, problem=(200, 264, 384)),
+    Gemm("MXFP8 x MXFP4, mma.sync", *GEFORCE, element=E4M3, b=E2M1, scaled=True, problem=(200, 264, 384)),
     Gemm("NVFP4, mma.sync", *GEFORCE, element=E2M1, nvfp4=True),
+    Gemm("NVFP4 to FP4 by E8M0, ping-pong, mma.sync", *GEFORCE, PINGPONG, d_scale=UE8M0, **TO_FP4),
+    Gemm("NVFP4 to FP4 by E4M3, mma.sync", *GEFORCE, d_scale=UE4M3, **TO_FP4),
 ]
 KERNELS = [gemm.kernel() for gemm in GEMMS]

@@ -5,6 +5,7 @@
 #include <bit>
 
 #include "../../config/archs.hpp"
+#include "../../config/host_facts.hpp"
 #include "../call/kernel_table.hpp"
 #include "../check/checks_lines.hpp"
 #include "transpose.hpp"
@@ -81,7 +82,10 @@ bool holds_whole_lines(const Matrix& codes) {
 
 /// What lies behind K in a row is multiplied by nothing, or by zeros.
 Matrix require_fp4_rows(Device& device, const Matrix& matrix, Element other, void* stream, Workspace& workspace) {
-    const bool spread = unpacked_by_tma(Element::e2m1r, other) && facts(arch_of(device.facts())).copy_engine;
+    const Arch arch = arch_of(device.facts());
+    const bool by_engine =
+        facts(arch).copy_engine || (host_facts(arch).unpacks_whole_lines && matrix.cols % kSpreadCodes == 0);
+    const bool spread = unpacked_by_tma(Element::e2m1r, other) && by_engine;
     if (!is_k_major(matrix)) return transpose_fp4(device, matrix, stream, workspace);
     const Matrix bytes = as_bytes(matrix);
     const Operand lying{.element = Element::e4m3};

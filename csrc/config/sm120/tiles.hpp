@@ -73,17 +73,19 @@ inline std::string_view split_rejection(const Problem& p, const GemmConfig& c, i
     return ceil_div(p.k, c.tile.k) < 2 * c.cluster.k ? "K has too few blocks to be split" : "";
 }
 
-/// Whether the copy engine brings stages: operands that lie as `load_matrix` wants them. Threads copy packed weights,
-/// FP4 beside FP8, and K groups that have maps of their own.
-constexpr bool copies_by_engine(const GemmConfig& c) {
-    const auto boxes = [&](const Operand& o) { return !o.mn_major() && !o.packed() && !sm80::in_containers(c, o); };
-    return boxes(c.a) && boxes(c.b) && !c.group_maps;
+/// Whether the copy engine brings stages: operands that lie as `load_matrix` wants them, and FP4 beside FP8 where whole
+/// boxes make a line. Threads copy packed weights, and K groups that have maps of their own.
+constexpr bool copies_by_engine(const Problem& p, const GemmConfig& c) {
+    const auto boxes = [&](const Operand& o) {
+        return !o.mn_major() && !o.packed() && (!sm80::in_containers(c, o) || p.k % kSpreadCodes == 0);
+    };
+    return boxes(c.a) && boxes(c.b) && !c.group_maps && !p.threads_copy;
 }
 
 inline GemmConfig configure(const Problem& p, const Tiling& tiling) {
     GemmConfig c = sm80::configure(p, tiling, *find_grid(p, tiling));
     c.cluster = tiling.cluster;
-    c.sm80.copy_engine = copies_by_engine(c);
+    c.sm80.copy_engine = copies_by_engine(p, c);
     return c;
 }
 

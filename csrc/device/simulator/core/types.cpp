@@ -15,9 +15,10 @@ Type parse_type(std::string_view modifier) {
         {"s32", Type::s32},       {"s64", Type::s64},       {"f16", Type::f16},         {"bf16", Type::bf16},
         {"f32", Type::f32},       {"f64", Type::f64},       {"tf32", Type::tf32},       {"f16x2", Type::f16x2},
         {"bf16x2", Type::bf16x2}, {"f32x2", Type::f32x2},   {"u16x2", Type::u16x2},     {"s16x2", Type::s16x2},
-        {"e4m3x2", Type::e4m3x2}, {"e5m2x2", Type::e5m2x2}, {"ue8m0x2", Type::ue8m0x2}, {"e4m3", Type::e4m3},
-        {"e5m2", Type::e5m2},     {"s4", Type::s4},         {"u4", Type::u4},           {"e2m1", Type::e2m1},
-        {"e2m3", Type::e2m3},     {"e3m2", Type::e3m2}};
+        {"e4m3x2", Type::e4m3x2}, {"e5m2x2", Type::e5m2x2}, {"ue8m0x2", Type::ue8m0x2}, {"e2m1x2", Type::e2m1x2},
+        {"e2m3x2", Type::e2m3x2}, {"e3m2x2", Type::e3m2x2}, {"e4m3", Type::e4m3},       {"e5m2", Type::e5m2},
+        {"s4", Type::s4},         {"u4", Type::u4},         {"e2m1", Type::e2m1},       {"e2m3", Type::e2m3},
+        {"e3m2", Type::e3m2}};
     const auto found = kTypes.find(modifier);
     return found == kTypes.end() ? Type::none : found->second;
 }
@@ -29,6 +30,7 @@ unsigned type_bytes(Type type) {
         case Type::s8:
         case Type::e4m3:
         case Type::e5m2:
+        case Type::e2m1x2:
             return 1;
         case Type::b16:
         case Type::u16:
@@ -38,6 +40,8 @@ unsigned type_bytes(Type type) {
         case Type::e4m3x2:
         case Type::e5m2x2:
         case Type::ue8m0x2:
+        case Type::e2m3x2:
+        case Type::e3m2x2:
             return 2;
         case Type::b64:
         case Type::u64:
@@ -194,6 +198,21 @@ uint8_t float_to_e5m2(float value) {
     const double rounded = round_to_format(std::fmin(std::fabs(double(value)), 57344.0), 2, -14, Rounding::nearest);
     return sign | uint8_t(pack_magnitude(rounded, 2, -14, 15));
 }
+
+namespace {
+
+uint8_t float_to_small(float value, int exponent_bits, int mantissa_bits, int bias, double largest) {
+    const int sign = std::signbit(value) && !std::isnan(value) ? 1 << (exponent_bits + mantissa_bits) : 0;
+    const double magnitude = std::isnan(value) ? largest : std::fmin(std::fabs(double(value)), largest);
+    const double rounded = round_to_format(magnitude, mantissa_bits, 1 - bias, Rounding::nearest);
+    return uint8_t(sign | pack_magnitude(rounded, mantissa_bits, 1 - bias, bias));
+}
+
+}  // namespace
+
+uint8_t float_to_e2m1(float value) { return float_to_small(value, 2, 1, 1, 6); }
+uint8_t float_to_e2m3(float value) { return float_to_small(value, 2, 3, 1, 7.5); }
+uint8_t float_to_e3m2(float value) { return float_to_small(value, 3, 2, 3, 28); }
 
 uint32_t float_to_tf32(float value, Rounding rounding) {
     if (std::isnan(value)) return 0x7fffffff;

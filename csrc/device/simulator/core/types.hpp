@@ -35,6 +35,9 @@ enum class Type : uint8_t {
     e4m3x2,
     e5m2x2,
     ue8m0x2,
+    e2m1x2,
+    e2m3x2,
+    e3m2x2,
     e4m3,
     e5m2,
     s4,
@@ -67,6 +70,9 @@ float e3m2_to_float(uint8_t bits);
 float e8m0_to_float(uint8_t bits);
 uint8_t float_to_e4m3(float value);  // round to nearest even, saturate to the largest finite value
 uint8_t float_to_e5m2(float value);
+uint8_t float_to_e2m1(float value);  // of these three, NaN becomes the largest value
+uint8_t float_to_e2m3(float value);
+uint8_t float_to_e3m2(float value);
 uint32_t float_to_tf32(float value, Rounding rounding);
 const float* e4m3_table();
 const float* e5m2_table();

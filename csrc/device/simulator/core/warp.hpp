@@ -144,6 +144,8 @@ struct Warp {
     std::vector<std::unique_ptr<Knowledge>> knowledge;  // one, until lanes learn different things
     Knowledge* known_by[kLanes] = {};
     uint32_t fenced[kLanes] = {};  // up to where a proxy fence of the lane covers what it did itself
+    Clock released_by_fences;      // which relaxed operations on mbarriers behind them carry
+    uint32_t fencing_lanes = 0;    // whose fences
     Clock inits;                   // mbarrier.init that a fence.mbarrier_init orders before this warp's next steps
     std::shared_ptr<LaneTouches> global_touches;  // of memory that the launch may write
     std::vector<uint32_t> tainted;  // by register: lanes whose value comes from uninitialised shared memory

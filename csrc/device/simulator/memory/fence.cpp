@@ -25,6 +25,7 @@ Step fence(Warp& w, const Instruction& in, uint32_t lanes) {
     if (in.flags & kMemory) {
         learn(w, lanes, w.cluster->sync_clock);
         release_near(w, lanes);
+        release(w, lanes, w.released_by_fences), w.fencing_lanes |= lanes;
         if (Devices* devices = w.cluster->launch->devices)
             devices->arena->fence(w, lanes, Scope(in.flags >> kScopeShift & 3), in.flags & kSequential);
         tick(w);

@@ -170,6 +170,9 @@ uint32_t lanes_at(const Warp& w, const Instruction& in, uint32_t lanes, unsigned
     return same;
 }
 
+/// What a relaxed operation of a lane lets others know.
+Clock fenced(const Warp& w, unsigned lane) { return w.fencing_lanes >> lane & 1 ? w.released_by_fences : Clock(); }
+
 Step arrive_op(Warp& w, const Instruction& in, uint32_t lanes) {
     Clock known;
     const Cta* arrived_in = nullptr;
@@ -194,7 +197,7 @@ Step arrive_op(Warp& w, const Instruction& in, uint32_t lanes) {
         }
         if (drop) barrier->expected -= in.flags & kExpect ? 1 : operand;
         if (place.cta != arrived_in || place.offset != arrived_at) {
-            known = in.flags & kRelaxed ? Clock() : released(w, lanes_at(w, in, left, lane));
+            known = in.flags & kRelaxed ? fenced(w, lane) : released(w, lanes_at(w, in, left, lane));
             arrived_in = place.cta, arrived_at = place.offset;
         }
         arrive(*w.cluster, *place.cta, *barrier, in.flags & kExpect ? 1 : operand, &known, &w, nullptr);
@@ -216,8 +219,10 @@ Step bytes_op(Warp& w, const Instruction& in, uint32_t lanes) {
         if (Operation(in.flags & kOperationMask) == Operation::expect) {
             note(*w.cluster, *place.cta, *barrier, What::expect, bytes, &w);
             expect_bytes(*barrier, bytes);
-        } else
+        } else {
+            barrier->arriving.join(fenced(w, lane));
             complete_bytes(*w.cluster, *place.cta, *barrier, bytes);
+        }
     }
     ++w.cluster->progress;
     return Step::next;

@@ -253,6 +253,42 @@ Step cvt_fp8_to_half(Warp& w, const Instruction& in, uint32_t lanes) {
     return Step::next;
 }
 
+// Elements of 4 and 6 bits: two of 4 share a byte, of 6 each has its own.
+template <uint8_t (*kConvert)(float), unsigned kShift>
+Step cvt_small_pair(Warp& w, const Instruction& in, uint32_t lanes) {
+    const bool relu = unpack(in).relu;
+    const auto one = [&](float v) { return uint32_t(kConvert(relu && v < 0 ? 0.0f : v)); };
+    for_lanes(lanes, [&](unsigned i) {
+        w.row<uint32_t>(in.d)[i] = one(w.row<float>(in.a)[i]) << kShift | one(w.row<float>(in.b)[i]);
+    });
+    return Step::next;
+}
+
+template <float (*kConvert)(uint8_t), unsigned kShift>
+Step cvt_small_to_half(Warp& w, const Instruction& in, uint32_t lanes) {
+    constexpr uint32_t kMask = kShift == 4 ? 15 : 63;
+    const bool relu = unpack(in).relu;
+    const auto one = [&](uint32_t code) {
+        const float v = kConvert(uint8_t(code & kMask));
+        return uint32_t(float_to_half(relu ? std::fmax(v, 0.0f) : v));
+    };
+    for_lanes(lanes, [&](unsigned i) {
+        const uint32_t a = w.row<uint32_t>(in.a)[i];
+        w.row<uint32_t>(in.d)[i] = one(a >> kShift) << 16 | one(a);
+    });
+    return Step::next;
+}
+
+struct SmallPair {
+    Type type;
+    Handler to, from;
+};
+constexpr SmallPair kSmallPairs[] = {
+    {Type::e2m1x2, cvt_small_pair<float_to_e2m1, 4>, cvt_small_to_half<e2m1_to_float, 4>},
+    {Type::e2m3x2, cvt_small_pair<float_to_e2m3, 8>, cvt_small_to_half<e2m3_to_float, 8>},
+    {Type::e3m2x2, cvt_small_pair<float_to_e3m2, 8>, cvt_small_to_half<e3m2_to_float, 8>},
+};
+
 // ue8m0: an exponent byte. Rounds up or toward zero as asked.
 uint8_t float_to_exponent(float value, Rounding rounding) {
     if (std::isnan(value)) return 0xff;
@@ -336,6 +372,19 @@ void decode_cvt(Decoder& decoder) {
         out.d = decoder.dest(0, Type::b32);
         out.a = decoder.source(1, Type::b16);
         return decoder.set(c.from == Type::e4m3x2 ? cvt_fp8_to_half<e4m3_to_float> : cvt_fp8_to_half<e5m2_to_float>);
+    }
+    for (const SmallPair& small : kSmallPairs) {
+        if (c.to == Type::f16x2 && c.from == small.type) {
+            out.d = decoder.dest(0, Type::b32);
+            out.a = decoder.source(1, small.type);
+            return decoder.set(small.from);
+        }
+        if (c.to != small.type) continue;
+        if (c.from != Type::f32 || !c.saturate) decoder.error("this packed conversion is not supported");
+        out.d = decoder.dest(0, small.type);
+        out.a = decoder.source(1, Type::f32);
+        out.b = decoder.source(2, Type::f32);
+        return decoder.set(small.to);
     }
     if (c.to == Type::f16x2 || c.to == Type::bf16x2) {
         if (c.from != Type::f32) decoder.error("this packed conversion is not supported");

@@ -39,9 +39,12 @@ constexpr bool copies_scales(const GemmConfig& c) {
     return (scale_bytes(c, true) > 0 && !scales_in_boxes(c, true)) ||
            (scale_bytes(c, false) > 0 && !scales_in_boxes(c, false));
 }
-/// What the boxes of a stage bring.
+/// What the boxes of a stage bring, as the copy engine counts it: FP4 that it unpacks, as it lies in memory.
+constexpr int32_t operand_box_bytes(const GemmConfig& c, const Operand& operand) {
+    return row_bytes(c, operand) / (in_containers(c, operand) ? 2 : 1);
+}
 constexpr int32_t stage_box_bytes(const GemmConfig& c) {
-    return c.tile.rows * row_bytes(c, c.rows_operand()) + c.tile.cols * row_bytes(c, c.cols_operand()) +
+    return c.tile.rows * operand_box_bytes(c, c.rows_operand()) + c.tile.cols * operand_box_bytes(c, c.cols_operand()) +
            (scales_in_boxes(c, true) ? c.tile.rows * scale_entries(c, c.row_scales()) * 4 : 0) +
            (scales_in_boxes(c, false) ? c.tile.cols * scale_entries(c, c.col_scales()) * 4 : 0);
 }

@@ -36,7 +36,7 @@ struct BoxedSide {
     static DG_DEVICE void load(uint32_t target, const TensorMap& map, uint32_t full, int32_t k, int32_t start,
                                int32_t group) {
         constexpr int32_t kSpans = row_bytes(c, kOperand) / kSwizzleBytes,
-                          kSpanK = elements_in(kOperand.element, kSwizzleBytes);
+                          kSpanK = kSwizzleBytes * 8 / stage_bits(c, kOperand);
 #pragma unroll
         for (int32_t span = 0; span < kSpans; ++span) {
             const uint32_t to = target + span * kExtent * kSwizzleBytes;
