@@ -1,4 +1,5 @@
 // The pre-norm product, as deep_gemm/hyperconnections.py calls it.
+#include "hyperconnections/plan.hpp"
 #include "hyperconnections/prenorm.hpp"
 #include "util/ffi.hpp"
 

@@ -426,7 +426,7 @@ def prenorm_gemm(a: Tensor, b: Tensor, d: Tensor, squares: Tensor, /) -> None:
 def prenorm_splits(a: Tensor, b: Tensor, /) -> int:
     """In how many splits a call without any is best made: 1 where clusters divide K."""
 
-def force_prenorm_plan(rows: int, cols: int, cluster: int, /) -> None:
+def force_prenorm_plan(rows: int, cols: int, cluster: int, warpgroups: int, /) -> None:
     """Plan the product with so many rows and columns of a CTA, and CTAs of a cluster; 0: as plans have them.
 
     For tuning and tests.

@@ -14,9 +14,6 @@ struct HostFacts {
     bool divides_mn_blocks;     // tiles may have less than all of the 64 rows that lie side by side along M or N
     bool scales_eights;         // weights' scales for groups of K may be of gates and ups that lie 8 by 8
     bool unpacks_whole_lines;   // its copy engine does, FP4 beside FP8; of other lines threads copy
-    // Warps of the pre-norm product, where registers suffice and much of K passes each (docs/logits.md). Other
-    // architectures than Hopper were not measured.
-    bool doubles_prenorm_warps;
 };
 
 inline constexpr std::array<HostFacts, kArchCount> kHostFacts = {{
@@ -26,29 +23,25 @@ inline constexpr std::array<HostFacts, kArchCount> kHostFacts = {{
      .multiplies_rows = false,
      .divides_mn_blocks = false,
      .scales_eights = true,
-     .unpacks_whole_lines = false,
-     .doubles_prenorm_warps = false},
+     .unpacks_whole_lines = false},
     {.multiplies_exponents = false,
      .fp32_scales_of_32 = true,
      .multiplies_rows = false,
      .divides_mn_blocks = false,
      .scales_eights = true,
-     .unpacks_whole_lines = false,
-     .doubles_prenorm_warps = true},
+     .unpacks_whole_lines = false},
     {.multiplies_exponents = true,
      .fp32_scales_of_32 = false,
      .multiplies_rows = true,
      .divides_mn_blocks = true,
      .scales_eights = false,
-     .unpacks_whole_lines = false,
-     .doubles_prenorm_warps = false},
+     .unpacks_whole_lines = false},
     {.multiplies_exponents = true,
      .fp32_scales_of_32 = true,
      .multiplies_rows = false,
      .divides_mn_blocks = false,
      .scales_eights = true,
-     .unpacks_whole_lines = true,
-     .doubles_prenorm_warps = false},
+     .unpacks_whole_lines = true},
 }};
 
 constexpr const HostFacts& host_facts(Arch arch) { return kHostFacts[static_cast<size_t>(arch)]; }

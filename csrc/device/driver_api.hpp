@@ -29,7 +29,10 @@ enum Attribute : int {  // CUdevice_attribute
     kMaxSharedMemoryPerBlockOptIn = 97,
 };
 
-enum FunctionAttribute : int { kMaxDynamicSharedMemoryBytes = 8 };  // CUfunction_attribute
+enum FunctionAttribute : int {
+    kMaxDynamicSharedMemoryBytes = 8,
+    kNonPortableClusterSizeAllowed = 14
+};  // CUfunction_attribute
 
 enum CaptureMode : int { kCaptureModeRelaxed = 2 };  // CUstreamCaptureMode
 

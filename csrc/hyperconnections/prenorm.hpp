@@ -13,8 +13,4 @@ void prenorm_gemm(const TensorView& a, const TensorView& b, const TensorView& d,
 /// K.
 int64_t prenorm_splits(const TensorView& a, const TensorView& b);
 
-/// Make plans with so many rows and columns of a CTA, and CTAs of a cluster, from now on; 0: as the plan says. For
-/// tuning and tests.
-void force_prenorm_plan(int64_t rows, int64_t cols, int64_t cluster);
-
 }  // namespace deep_gemm

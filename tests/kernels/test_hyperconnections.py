@@ -58,21 +58,33 @@ def test_product_and_squares(device, m, n, k, splits) -> None:
     assert difference(squares, squares_wanted) < 1e-12
 
 
+SM100_PLANS = itertools.product((16, 32, 64), (8, 16, 24), (1, 2, 4, 8), (0,))
+HOPPER_PLANS = [
+    *itertools.product((16, 32, 64, 80), (8, 24, 32), (1, 8, 16), (2, 3)),
+    *itertools.product((128, 144, 256), (16, 24, 32), (1, 2, 4), (2,)),
+]
+PLANS = [
+    *itertools.product(on_simulator("any", arch="sm100"), SM100_PLANS),
+    *itertools.product([*on_simulator("any", arch="sm90"), *ON_GPU], HOPPER_PLANS),
+]
+
+
 @pytest.mark.sampled(4)
 @pytest.mark.parametrize(
-    "device", [*on_simulator("any", arch="sm90"), *on_simulator("any", arch="sm100"), *ON_GPU], indirect=True
+    ("device", "forced"),
+    [pytest.param(*device.values, plan, marks=device.marks) for device, plan in PLANS],
+    indirect=["device"],
 )
-@pytest.mark.parametrize("rows", [16, 32, 64])
-@pytest.mark.parametrize("cols", [8, 16, 24])
-@pytest.mark.parametrize("cluster", [1, 2, 4, 8])
-def test_every_plan_is_right(device, rows, cols, cluster) -> None:
-    """Those that tuning may force: with few rows B comes through the rings; columns are divided unevenly."""
-    a, b = operands(45, 20, 1088, device)
-    C.force_prenorm_plan(rows, cols, cluster)
+def test_every_plan_is_right(device, forced) -> None:
+    """Those that tuning may force: rows, columns and CTAs of a cluster, and Hopper's warpgroups. Columns are divided
+    unevenly; some CTAs have nothing of K."""
+    rows, cols = forced[:2]
+    a, b = operands(277 if rows > 64 else 45, 29 if cols == 32 else 20, 1088, device)
+    C.force_prenorm_plan(*forced)
     try:
         d, squares = call(a, b, None)
     finally:
-        C.force_prenorm_plan(0, 0, 0)
+        C.force_prenorm_plan(0, 0, 0, 0)
     d_wanted, squares_wanted = wanted(a, b)
     assert difference(d, d_wanted) < 1e-12
     assert difference(squares, squares_wanted) < 1e-12

@@ -4,33 +4,14 @@
 // The warps of a CTA, and the CTAs of a cluster, take chunks of K in turn; their sums are added up in a fixed order.
 #pragma once
 
-#include <deep_gemm/kernels/tf32_hc_prenorm_gemm_params.cuh>
-#include <deep_gemm/ptx/cluster.cuh>
+#include <deep_gemm/prenorm/finish.cuh>
+#include <deep_gemm/prenorm/split_tf32.cuh>
 #include <deep_gemm/ptx/control.cuh>
-#include <deep_gemm/ptx/convert.cuh>
 #include <deep_gemm/ptx/cp_async.cuh>
-#include <deep_gemm/ptx/maximum.cuh>
 #include <deep_gemm/ptx/memory.cuh>
 #include <deep_gemm/ptx/mma_sync.cuh>
 
 namespace deep_gemm {
-
-/// To nearest TF32, ties to even, as two numbers of BF16 in the upper halves of words. What is not finite stays so.
-DG_DEVICE void split_tf32(float value, uint32_t& high, uint32_t& low) {
-    const uint32_t bits = __float_as_uint(value);
-    const bool finite = (bits & 0x7f800000) != 0x7f800000;
-    const uint32_t rounded = finite ? (bits + 0xfff + (bits >> 13 & 1)) & ~0x1fffu : bits;
-    high = isnan(value) ? 0x7fc00000u : rounded & 0xffff0000;
-    low = finite ? __float_as_uint(__uint_as_float(rounded) - __uint_as_float(high)) : 0;
-    if ((high & 0x7f800000) == 0x7f800000) low = 0;  // rounded to infinity
-}
-
-/// The same where the rounded number is finite.
-DG_DEVICE void split_finite_tf32(float value, uint32_t& high, uint32_t& low) {
-    const uint32_t bits = __float_as_uint(value), rounded = bits + 0xfff + (bits >> 13 & 1);
-    high = rounded & 0xffff0000;
-    low = __float_as_uint(__uint_as_float(rounded & ~0x1fffu) - __uint_as_float(high));
-}
 
 /// A warp's way through its chunks of K. Lane l copies 16 bytes of rows l / 4 and up, and reads what it copied itself:
 /// of 32 of K it has 8 of each row, which are the same 8 that it has of B's rows. With few rows both operands come
@@ -64,13 +45,13 @@ public:
             copy(chunk + (c.stages - 1) * step, last, free);
             uint32_t high[kColTiles][4], low[kColTiles][4];
             if constexpr (!c.b_in_ring) {
-                split(b, high, low);
+                split_pairs(b, high, low);
                 load_b(b, chunk + step, last);
             }
             ptx::wait_copies<c.stages - 1>();
             if constexpr (c.b_in_ring) {
                 read_b(b, stage);
-                split(b, high, low);
+                split_pairs(b, high, low);
             }
             multiply(stage, high, low);
             stage = stage + 1 == c.stages ? 0 : stage + 1;
@@ -84,7 +65,7 @@ public:
         for (int32_t tile = 0; tile < kRowTiles; ++tile)
 #pragma unroll
             for (int32_t half = 0; half < 2; ++half) {
-                float* const row = sums + (tile * 16 + half * 8 + lane_ / 4) * c.sum_stride();
+                float* const row = sums + (tile * 16 + half * 8 + lane_ / 4) * prenorm_sum_stride(c.cols);
 #pragma unroll
                 for (int32_t col = 0; col < kColTiles; ++col)
 #pragma unroll
@@ -152,29 +133,6 @@ private:
         }
     }
 
-    static DG_DEVICE void split(const float (&values)[kColTiles][8], uint32_t (&high)[kColTiles][4],
-                                uint32_t (&low)[kColTiles][4]) {
-        constexpr uint32_t kRoundsToInfinity = 0x7f7ff000;  // from there on
-        float largest = 0;
-#pragma unroll
-        for (int32_t i = 0; i < kColTiles * 8; ++i) largest = ptx::max_or_nan(largest, fabsf(values[i / 8][i % 8]));
-        split_all<split_finite_tf32>(values, high, low);
-        if (!(largest < __uint_as_float(kRoundsToInfinity))) split_all<split_tf32>(values, high, low);
-    }
-
-    template <auto kSplit>
-    static DG_DEVICE void split_all(const float (&values)[kColTiles][8], uint32_t (&high)[kColTiles][4],
-                                    uint32_t (&low)[kColTiles][4]) {
-#pragma unroll
-        for (int32_t i = 0; i < kColTiles * 4; ++i) {
-            uint32_t of_first[2], of_second[2];
-            kSplit(values[i / 4][i % 4 * 2], of_first[0], of_first[1]);
-            kSplit(values[i / 4][i % 4 * 2 + 1], of_second[0], of_second[1]);
-            high[i / 4][i % 4] = ptx::permute_bytes(of_first[0], of_second[0], 0x7632);
-            low[i / 4][i % 4] = ptx::permute_bytes(of_first[1], of_second[1], 0x7632);
-        }
-    }
-
     DG_DEVICE void multiply(int32_t stage, const uint32_t (&high)[kColTiles][4], const uint32_t (&low)[kColTiles][4]) {
 #pragma unroll
         for (int32_t tile = 0; tile < kRowTiles; ++tile) {
@@ -185,12 +143,7 @@ private:
 #pragma unroll
             for (int32_t half = 0; half < 2; ++half)
 #pragma unroll
-                for (int32_t i = 0; i < 4; ++i) {
-                    const uint32_t pair = rows[i / 2][i % 2 * 2 + half];
-                    const float first = __uint_as_float(pair << 16), second = __uint_as_float(pair & 0xffff0000);
-                    squares_[tile][half] = __fmaf_rn(first, first, squares_[tile][half]);
-                    squares_[tile][half] = __fmaf_rn(second, second, squares_[tile][half]);
-                }
+                for (int32_t i = 0; i < 4; ++i) add_squares(squares_[tile][half], rows[i / 2][i % 2 * 2 + half]);
             // No product waits for the one before it.
 #pragma unroll
             for (int32_t step = 0; step < 2; ++step)
@@ -217,66 +170,22 @@ private:
     float squares_[kRowTiles][2] = {};
 };
 
-/// Of the CTAs of a cluster, each adds up its share of the elements and writes it.
-template <Constant<PrenormConfig> c>
-DG_DEVICE void write_prenorm(const float* sums, int32_t rank, int32_t first_row, int32_t first_col, int32_t split,
-                             const PrenormParams& p) {
-    constexpr int32_t kElements = c.rows * c.sum_stride();
-    for (int32_t i = rank * c.threads() + static_cast<int32_t>(threadIdx.x); i < kElements;
-         i += c.cluster * c.threads()) {
-        const int32_t row = first_row + i / c.sum_stride(), col = i % c.sum_stride();
-        const bool squares = col == c.cols;
-        if (row >= p.m || (squares ? first_col > 0 : first_col + col >= p.n)) continue;
-        float sum = 0.0f;
-        if constexpr (c.cluster == 1) {
-            sum = sums[i];
-        } else {
-#pragma unroll
-            for (int32_t other = 0; other < c.cluster; ++other)
-                sum += ptx::load_cluster(ptx::map_to_cta(ptx::shared_address(sums + i), other));
-        }
-        if (squares)
-            p.squares[split * p.squares_split_stride + row] = sum;
-        else
-            p.d[split * p.d_split_stride + row * p.d_stride + first_col + col] = sum;
-    }
-}
-
 template <Constant<PrenormConfig> c>
 DG_DEVICE void run_tf32_hc_prenorm_gemm(const PrenormParams& p) {
     extern __shared__ __align__(128) uint8_t dynamic_smem[];
     const int32_t warp = __shfl_sync(0xffffffff, threadIdx.x / 32, 0), lane = ptx::lane();
-    const int32_t rank = static_cast<int32_t>(blockIdx.x) % c.cluster,
-                  tile = static_cast<int32_t>(blockIdx.x) / c.cluster;
-    const int32_t split = tile % p.splits, block = tile / p.splits, first_row = block / p.col_blocks * c.rows,
-                  first_col = block % p.col_blocks * c.cols;
-    // Blocks of K are dealt evenly, those that are left over to the first splits.
-    const int32_t blocks = p.k / kPrenormBlockK, each = blocks / p.splits, more = blocks % p.splits;
-    const int32_t begin = split * each + min(split, more), end = begin + each + (split < more ? 1 : 0);
+    const int32_t rank = static_cast<int32_t>(blockIdx.x) % c.cluster;
+    const PrenormTile tile = PrenormTile::of(static_cast<int32_t>(blockIdx.x) / c.cluster, c.rows, c.cols, p);
     constexpr int32_t kChunks = kPrenormBlockK / kPrenormChunkK;
     ptx::wait_for_previous_grid();
-    PrenormWarp<c> of_warp(ptx::shared_address(dynamic_smem) + warp * c.stages * c.stage_bytes(), first_row, first_col,
-                           lane, p);
-    of_warp.run(begin * kChunks + rank * c.warps + warp, end * kChunks, c.warps * c.cluster);
+    PrenormWarp<c> of_warp(ptx::shared_address(dynamic_smem) + warp * c.stages * c.stage_bytes(), tile.first_row,
+                           tile.first_col, lane, p);
+    of_warp.run(tile.begin * kChunks + rank * c.warps + warp, tile.end * kChunks, c.warps * c.cluster);
     // Rings are over when all warps have read theirs.
     __syncthreads();
     auto* const sums = reinterpret_cast<float*>(dynamic_smem);
-    constexpr int32_t kElements = c.rows * c.sum_stride();
-    of_warp.write(sums + warp * kElements);
-    __syncthreads();
-    for (int32_t i = static_cast<int32_t>(threadIdx.x); i < kElements; i += c.threads()) {
-        float sum = 0.0f;
-#pragma unroll
-        for (int32_t other = 0; other < c.warps; ++other) sum += sums[other * kElements + i];
-        sums[i] = sum;
-    }
-    if constexpr (c.cluster > 1)
-        ptx::cluster_arrive_release(), ptx::cluster_wait();
-    else
-        __syncthreads();
-    write_prenorm<c>(sums, rank, first_row, first_col, split, p);
-    // None may leave while others read its sums.
-    if constexpr (c.cluster > 1) ptx::cluster_arrive_release(), ptx::cluster_wait();
+    of_warp.write(sums + warp * c.rows * prenorm_sum_stride(c.cols));
+    finish_prenorm<c.rows, c.cols, c.warps, c.cluster, c.threads()>(sums, rank, tile, p);
 }
 
 }  // namespace deep_gemm

@@ -4,7 +4,7 @@
 // to nearest TF32.
 #pragma once
 
-#include <deep_gemm/types.cuh>
+#include <deep_gemm/params.cuh>
 
 namespace deep_gemm {
 
@@ -12,6 +12,9 @@ inline constexpr int32_t kPrenormWarps = 8;    // of a CTA, mostly
 inline constexpr int32_t kPrenormBlockK = 64;  // that splits are multiples of
 inline constexpr int32_t kPrenormChunkK = 32;  // of a warp at once
 inline constexpr int32_t kPrenormMaxCols = 32, kPrenormMaxN = 128;
+
+/// FP32 of a row's sums, the squares' last.
+constexpr int32_t prenorm_sum_stride(int32_t cols) { return cols + 1; }
 
 struct PrenormConfig {
     int32_t rows = 16;              // of a CTA
@@ -26,8 +29,7 @@ struct PrenormConfig {
     constexpr int32_t a_bytes() const { return rows * kPrenormChunkK * 2; }  // of a stage
     constexpr int32_t stage_bytes() const { return a_bytes() + (b_in_ring ? cols * kPrenormChunkK * 4 : 0); }
     constexpr int32_t ring_bytes() const { return warps * stages * stage_bytes(); }
-    constexpr int32_t sum_stride() const { return cols + 1; }  // FP32 of a row's sums, the squares' last
-    constexpr int32_t sums_bytes() const { return warps * rows * sum_stride() * 4; }
+    constexpr int32_t sums_bytes() const { return warps * rows * prenorm_sum_stride(cols) * 4; }
     /// Sums of warps take the place of the rings.
     constexpr int32_t smem_bytes() const { return ring_bytes() > sums_bytes() ? ring_bytes() : sums_bytes(); }
 };
@@ -39,7 +41,8 @@ struct PrenormParams {
     int64_t a_stride_bytes, b_stride;                        // between rows
     int64_t d_stride, d_split_stride, squares_split_stride;  // elements
     int32_t m, n, k, splits;
-    int32_t col_blocks;  // of a kernel's columns, which N is divided into
+    int32_t col_blocks;          // of a kernel's columns, which N is divided into
+    TensorMap a_boxes, b_boxes;  // where a copy engine brings them
 };
 
 }  // namespace deep_gemm
