@@ -3,19 +3,20 @@
     torchrun --nproc-per-node 2 benchmarks/bench_mega_moe_ranks.py --out results
 
 First, that it is right: each rank's tokens by one-rank layers of all experts, for uneven and empty routings and ranks
-with different numbers of tokens; and that 1,000 replays of a graph have equal bits. Then microseconds of a call, from
-tokens in the buffer to results, all ranks together: `graph` (replays one behind the other), `call` (without a graph),
-and `apart`: this library's routing, products and combine around NCCL's all-to-all, whose sizes the host must read.
-`--late`: rank 1 never calls; rank 0 must say so and trap.
+with different numbers of tokens, in each form; and that replays of a graph have equal bits. Then microseconds of a
+call, from tokens in the buffer to results, all ranks together: `graph` (replays one behind the other, in turn with
+`one launch`: `persistent=True`), `call` (without a graph), and `apart`: this library's routing, products and combine
+around NCCL's all-to-all, whose sizes the host must read. `--late`: rank 1 never calls; rank 0 must say so and trap.
 """
 
 from __future__ import annotations
 
 import argparse
+import itertools
 import os
 import statistics
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -26,11 +27,22 @@ from tables import table
 
 import deep_gemm
 from deep_gemm import quantize, routing
+from deep_gemm._layer_calls import RecordedRank
+from deep_gemm._recording import placeholder
+from deep_gemm._simulated_ranks import SimulatedRanks
 from deep_gemm.epilogue import Chain, SwiGLU
 from deep_gemm.nn.expert_parallel import exchange
 
 HIDDEN, INNER, CHOICES = 7168, 2048, 8
-ROUNDS = 7
+ROUNDS, REPLAYS = 7, 300
+FORMS: dict[str, dict[str, Any]] = {
+    "launches": {},
+    "one launch": {"persistent": True},
+    "in parts": {"tokens_at_once": 48},
+    "one launch, in parts": {"persistent": True, "tokens_at_once": 48},
+}
+CHECKED = (200, 200), (1, 200), (0, 64), (37, 5)  # tokens of ranks in turn
+CHECKED_SIZES = 1024, 512
 Weights = tuple[tuple[torch.Tensor, torch.Tensor], tuple[torch.Tensor, torch.Tensor]]
 
 
@@ -81,25 +93,29 @@ def routings(tokens: int, experts: int, rank: int) -> dict[str, torch.Tensor]:
 
 
 def check(group: Any, rank: int, ranks: int) -> list[dict[str, Any]]:
-    experts, hidden, inner, most = 8 * ranks, 1024, 512, 200
+    experts, (hidden, inner), most = 8 * ranks, CHECKED_SIZES, max(CHECKED[0])
     whole = Layer(experts, most, hidden, inner, weights(range(experts), hidden, inner), None)
     own = weights(range(rank * 8, rank * 8 + 8), hidden, inner)
-    layer, rows = Layer(experts, most, hidden, inner, own, group), []
-    for counts in ((200, 200), (1, 200), (0, 64), (37, 5)):
+    layers = {name: Layer(experts, most, hidden, inner, own, group, **form) for name, form in FORMS.items()}
+    rows = []
+    for counts in CHECKED:
         tokens = counts[rank % 2]
         torch.manual_seed(rank)
         x = torch.randn(tokens, hidden, dtype=torch.bfloat16, device="cuda")
         factors = torch.rand(tokens, CHOICES, device="cuda")
         y, wanted = (torch.empty(tokens, hidden, dtype=torch.bfloat16, device="cuda") for _ in range(2))
         for name, ids in routings(tokens, experts, rank).items():
-            for each, out in ((layer, y.fill_(7)), (whole, wanted)):
-                each.fill(x, ids, factors)
-                each.call(out)
-            scale = float(wanted.float().norm())
-            error = float((y.float() - wanted.float()).norm()) / (scale or 1.0)
-            rows.append({"tokens": tokens, "routing": name, "equal": torch.equal(y, wanted), "error": error})
-            if not error < 5e-3:
-                raise SystemExit(f"rank {rank}: WRONG {rows[-1]}")
+            whole.fill(x, ids, factors)
+            whole.call(wanted)
+            for form, layer in layers.items():
+                layer.fill(x, ids, factors)
+                layer.call(y.fill_(7))
+                scale = float(wanted.float().norm())
+                error = float((y.float() - wanted.float()).norm()) / (scale or 1.0)
+                row = {"form": form, "tokens": tokens, "routing": name, "equal": torch.equal(y, wanted), "error": error}
+                rows.append(row)
+                if not error < 5e-3:
+                    raise SystemExit(f"rank {rank}: WRONG {row}")
     return rows
 
 
@@ -134,22 +150,23 @@ def apart(x: torch.Tensor, ids: torch.Tensor, factors: torch.Tensor, given: Weig
     return call
 
 
-def microseconds(call: Callable[[], Any], repeats: int) -> float:
-    """Of one call of several, on the slowest rank."""
-    found = []
+def microseconds(calls: dict[str, Callable[[], Any]], repeats: int) -> dict[str, float]:
+    """Of one call of several, on the slowest rank; the calls in turn."""
+    found: dict[str, list[float]] = {name: [] for name in calls}
     begin, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
     for _ in range(ROUNDS):
-        torch.cuda.synchronize()
-        dist.barrier()
-        begin.record()
-        for _ in range(repeats):
-            call()
-        end.record()
-        end.synchronize()
-        slowest = torch.tensor(begin.elapsed_time(end) * 1e3 / repeats, device="cuda")
-        dist.all_reduce(slowest, dist.ReduceOp.MAX)
-        found.append(float(slowest))
-    return round(statistics.median(found), 1)
+        for name, call in calls.items():
+            torch.cuda.synchronize()
+            dist.barrier()
+            begin.record()
+            for _ in range(repeats):
+                call()
+            end.record()
+            end.synchronize()
+            slowest = torch.tensor(begin.elapsed_time(end) * 1e3 / repeats, device="cuda")
+            dist.all_reduce(slowest, dist.ReduceOp.MAX)
+            found[name].append(float(slowest))
+    return {name: round(statistics.median(each), 1) for name, each in found.items()}
 
 
 def parts_of(call: Callable[[], Any]) -> dict[str, float]:
@@ -162,37 +179,64 @@ def parts_of(call: Callable[[], Any]) -> dict[str, float]:
 
 
 def measure(experts: int, tokens: int, given: Weights, group: Any, rank: int) -> dict[str, Any]:
-    layer = Layer(experts, tokens, HIDDEN, INNER, given, group)
     torch.manual_seed(rank)
     x = torch.randn(tokens, HIDDEN, dtype=torch.bfloat16, device="cuda")
     factors = torch.rand(tokens, CHOICES, device="cuda")
     ids = routings(tokens, experts, rank)["random"]
-    layer.fill(x, ids, factors)
     y = torch.empty(tokens, HIDDEN, dtype=torch.bfloat16, device="cuda")
-    first = layer.call(y).clone()
-    torch.cuda.synchronize()
-    dist.barrier()
-    graph = torch.cuda.CUDAGraph()
-    with torch.cuda.graph(graph):
-        layer.call(y)
+    row: dict[str, Any] = {"experts": experts, "tokens": tokens}
+    graphs, layers, results = {}, {}, {}
+    for name, form in {"graph": "launches", "one launch": "one launch"}.items():
+        layer = Layer(experts, tokens, HIDDEN, INNER, given, group, **FORMS[form])
+        layer.fill(x, ids, factors)
+        results[name], layers[name] = layer.call(y).clone(), layer
+        torch.cuda.synchronize()
+        dist.barrier()
+        graphs[name] = torch.cuda.CUDAGraph()
+        with torch.cuda.graph(graphs[name]):
+            layer.call(y)
     repeats = 20 if tokens <= 512 else 5
     beside = apart(x, ids, factors, given, experts, group)
-    other = beside()
-    row: dict[str, Any] = {"experts": experts, "tokens": tokens}
+    other, first = beside(), results["graph"]
+    row["equal"] = torch.equal(first, results["one launch"])
     row["far"] = round(float((other.float() - first.float()).norm() / first.float().norm()), 4)
-    row["graph"] = microseconds(graph.replay, repeats)
-    row["call"] = microseconds(lambda: layer.call(y), repeats)
-    row["apart"] = microseconds(beside, repeats)
-    row["gain"] = round(row["apart"] / row["graph"], 2)
+    row |= microseconds({name: graph.replay for name, graph in graphs.items()}, repeats)
+    row |= microseconds({"call": lambda: layers["graph"].call(y), "apart": beside}, repeats)
     if tokens <= 512:
         same = torch.ones((), dtype=torch.bool, device="cuda")
-        for _ in range(1000):
-            graph.replay()
-            same &= (y == first).all()
-        row["1000 replays equal"] = bool(same)
-    row["kernels"] = parts_of(graph.replay)
+        for _ in range(REPLAYS):
+            for graph in graphs.values():
+                graph.replay()
+                same &= (y == first).all()
+        row[f"{REPLAYS} replays equal"] = bool(same)
+    row["kernels"] = {name: parts_of(graph.replay) for name, graph in graphs.items()}
     dist.barrier()
     return row
+
+
+def record_call(group: Any, experts: int, tokens: int, bound: int, hidden: int, inner: int, **form: Any) -> None:
+    sizes = experts, bound, CHOICES, hidden, inner
+    buffer = deep_gemm.get_symm_buffer_for_sm90_mega_moe(group, *sizes, device="cpu", **form)
+    made = []
+    for n, k in ((2 * inner, hidden), (hidden, inner)):
+        scales = placeholder(buffer.local_experts, n // 128, k // 128, dtype=torch.float32)
+        made.append((placeholder(buffer.local_experts, n, k, dtype=torch.float8_e4m3fn), scales))
+    y = placeholder(tokens, hidden, dtype=torch.bfloat16)
+    deep_gemm.fp8_mega_moe(y, made[0], made[1], buffer, num_tokens_bound=bound)
+
+
+def compile_kernels(ranks: int, experts: Sequence[int], tokens: Sequence[int]) -> None:
+    """Of all forms, by as many processes as there are cores."""
+    with deep_gemm.jit.record("sm_90a") as recording:
+        for count in sorted({count for counts in CHECKED for count in counts} - {0}):
+            record_call(None, 8 * ranks, count, max(CHECKED[0]), *CHECKED_SIZES)
+        for form in FORMS.values():
+            group = RecordedRank(SimulatedRanks(ranks), 0)
+            record_call(group, 8 * ranks, 1, max(CHECKED[0]), *CHECKED_SIZES, **form)
+        for number, count, name in itertools.product(experts, tokens, ("launches", "one launch")):
+            group = RecordedRank(SimulatedRanks(ranks), 0)
+            record_call(group, number, count, count, HIDDEN, INNER, **FORMS[name])
+    deep_gemm.jit.compile_recorded(recording)
 
 
 def tables(document: dict[str, Any]) -> str:
@@ -223,6 +267,9 @@ def main() -> int:
     torch.cuda.set_device(int(os.environ["LOCAL_RANK"]))
     dist.init_process_group("nccl", device_id=torch.device("cuda", torch.cuda.current_device()))
     rank, ranks, group = dist.get_rank(), dist.get_world_size(), dist.group.WORLD
+    if not arguments.late and rank == 0:
+        compile_kernels(ranks, arguments.experts, arguments.tokens)
+    dist.barrier()
     if arguments.late:
         own = weights(range(2), 1024, 512)
         layer = Layer(2 * ranks, 64, 1024, 512, own, group, timeout_s=2.0)
@@ -232,9 +279,9 @@ def main() -> int:
         time.sleep(10)
         return 0
     checked = check(group, rank, ranks)
+    wrong = [each for each in checked if not each["equal"]]
     if rank == 0:
-        for each in checked:
-            print(each, flush=True)
+        print(f"checked {len(checked)}, of other bits: {wrong or 'none'}", flush=True)
     rows: list[dict[str, Any]] = []
     for experts in arguments.experts:
         local = experts // ranks
@@ -246,10 +293,12 @@ def main() -> int:
                 break
             rows.append(measure(experts, tokens, given, group, rank))
             if rank == 0:
-                print(rows[-1], flush=True)
+                print({name: each for name, each in rows[-1].items() if name != "kernels"}, flush=True)
                 if arguments.out:
                     what = f"bench_mega_moe_ranks: {ranks} GPUs, {HIDDEN} x {INNER}, top-{CHOICES}"
-                    result = {"what": what, "machine": describe(arguments.commit), "rows": rows, "checked": checked}
+                    rows.sort(key=lambda row: (row["experts"], row["tokens"]))
+                    found = {"rows": rows, "checked": len(checked), "of other bits": wrong}
+                    result = {"what": what, "machine": describe(arguments.commit), **found}
                     write_result(arguments.out / "mega_moe_ranks.json", result)
         del given
         torch.cuda.empty_cache()

@@ -7,21 +7,24 @@ namespace {
 
 using ffi::Integers;
 
+/// `range`: first token, tokens of each rank, choices of a token.
+TokenRange range_of(const Integers& range) { return {range[0], range[1], range[2]}; }
+
 void choices(const Integers& ranks, const TensorView& calls, const TensorView& ids, const TensorView& row_weights,
-             int64_t tokens, int64_t experts) {
-    exchange_choices({ranks, calls}, ids, row_weights, tokens, experts);
+             int64_t first_token, int64_t tokens, int64_t bound, int64_t experts) {
+    exchange_choices({ranks, calls}, ids, row_weights, first_token, tokens, bound, experts);
 }
 void pull(const Integers& ranks, const TensorView& calls, const TensorView& source, const TensorView& out,
-          const TensorView& out_scales, int64_t room, int64_t choices) {
-    pull_rows({ranks, calls}, source, out, out_scales, room, choices);
+          const TensorView& out_scales, const Integers& range) {
+    pull_rows({ranks, calls}, source, out, out_scales, range_of(range));
 }
 void push(const Integers& ranks, const TensorView& calls, const TensorView& source, const TensorView& down,
-          int64_t room, int64_t choices) {
-    push_rows({ranks, calls}, source, down, room, choices);
+          const Integers& range) {
+    push_rows({ranks, calls}, source, down, range_of(range));
 }
-void combine(const Integers& ranks, const TensorView& calls, const TensorView& down, const TensorView& row_of,
-             const TensorView& out, int64_t experts, int64_t num_experts) {
-    combine_results({ranks, calls}, down, row_of, out, experts, num_experts);
+void combine(const Integers& ranks, const TensorView& calls, const TensorView& out, int64_t choices,
+             int64_t num_experts) {
+    combine_results({ranks, calls}, out, choices, num_experts);
 }
 
 }  // namespace

@@ -150,7 +150,10 @@ std::string simulator_run_devices(const std::vector<TensorView>& shared, const s
     const auto devices = std::exchange(added, {});
     std::vector<simulator::DeviceLaunch> launches;
     for (const auto& one : devices) launches.push_back(one->launch);
-    const std::vector<Extent> extents = extents_of(shared, Integers(shared.size(), 1));
+    std::vector<Extent> extents = extents_of(shared, Integers(shared.size(), 1));
+    for (const auto& one : devices)  // what blocks of one launch tell each other
+        std::copy_if(one->extents.begin(), one->extents.end(), std::back_inserter(extents),
+                     [](const Extent& extent) { return extent.exchanged; });
     const simulator::Options options = options_of(schedule, seed, hazards, rules, 1);
     const auto reports = simulator::collect_devices(launches, extents, options);
     std::string text = "[";

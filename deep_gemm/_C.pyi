@@ -485,6 +485,31 @@ def moe_layer(
     `ready`: int32, a counter for each 8 rows, 0 before and after.
     """
 
+def moe_layer_of_ranks(
+    ranks: Sequence[int],
+    calls: Tensor,
+    source: Tensor,
+    pulled: Tensor,
+    range: Sequence[int],
+    rows: Tensor,
+    row_scales: Tensor,
+    up: Tensor,
+    up_scales: Tensor,
+    down: Tensor,
+    down_scales: Tensor,
+    ends: Tensor,
+    row_weights: Tensor,
+    inner: Tensor,
+    inner_scales: Tensor,
+    out: Tensor,
+    ready: Tensor,
+    expected_m: int,
+    gate: Sequence[int],
+    /,
+) -> None:
+    """The same where rows are other ranks' tokens (csrc/ranks_api.cpp): they are brought into `rows`, and results go
+    to their slots: `out` is not written. `pulled`: as `ready`."""
+
 def pre_dispatch(
     x: Tensor,
     ids: Tensor,
@@ -502,31 +527,31 @@ def pre_dispatch(
 # csrc/ranks_api.cpp
 #
 # `ranks`: rank, timeout in ns, bytes of a rank's part of the shared memory, where ids, weights, x, its scales and
-# results begin in one, then the address of each. `calls`: int32 [1], how many calls there were before.
+# results begin in one, then the address of each. `calls`: int32 [1], how many calls there were before. `range`: the
+# first token, tokens of each rank, choices of a token.
 
 def exchange_choices(
-    ranks: Sequence[int], calls: Tensor, ids: Tensor, row_weights: Tensor, tokens: int, experts: int, /
+    ranks: Sequence[int],
+    calls: Tensor,
+    ids: Tensor,
+    row_weights: Tensor,
+    first_token: int,
+    tokens: int,
+    bound: int,
+    experts: int,
+    /,
 ) -> None:
     """Waits for all ranks' tokens; their choices of this rank's experts into ids [ranks, room, choices], else -1."""
 
 def pull_rows(
-    ranks: Sequence[int], calls: Tensor, source: Tensor, out: Tensor, out_scales: Tensor, room: int, choices: int, /
+    ranks: Sequence[int], calls: Tensor, source: Tensor, out: Tensor, out_scales: Tensor, range: Sequence[int], /
 ) -> None:
     """Tokens and their scales to the rows [rows] that `source` has of ids. Counts the call."""
 
-def push_rows(ranks: Sequence[int], calls: Tensor, source: Tensor, down: Tensor, room: int, choices: int, /) -> None:
-    """Results to the ranks whose tokens they are of."""
+def push_rows(ranks: Sequence[int], calls: Tensor, source: Tensor, down: Tensor, range: Sequence[int], /) -> None:
+    """Results to the slots of the tokens that they are of."""
 
-def combine_results(
-    ranks: Sequence[int],
-    calls: Tensor,
-    down: Tensor,
-    row_of: Tensor,
-    out: Tensor,
-    experts: int,
-    num_experts: int,
-    /,
-) -> None:
+def combine_results(ranks: Sequence[int], calls: Tensor, out: Tensor, choices: int, num_experts: int, /) -> None:
     """Waits for all ranks' results, and adds up each token's."""
 
 # csrc/routing_api.cpp

@@ -23,7 +23,7 @@ _PRODUCTS = {"fp8": None, "fp8_int4": "int4", "fp8_fp4": "e2m1"}
 _COUNTS_A_PART = 256
 
 
-class _Rank(SimulatedRank):
+class RecordedRank(SimulatedRank):
     """Of as many GPUs as share experts; its memory is only reserved."""
 
     def share(self, part_bytes: int, sizes: tuple[int, ...]) -> tuple[torch.Tensor, list[int]]:
@@ -51,7 +51,7 @@ def _maker(up: ModelWeight, down: ModelWeight, most: int) -> Callable[[int], Non
 
     def begin() -> tuple[Any, Any, Any]:
         ranks = up.model_experts // up.calls.experts
-        group = None if ranks == 1 else _Rank(SimulatedRanks(ranks), 0)
+        group = None if ranks == 1 else RecordedRank(SimulatedRanks(ranks), 0)
         sizes = up.model_experts, most, topk, hidden, inner
         buffer = mega_moe.get_symm_buffer_for_sm90_mega_moe(group, *sizes, device="cpu")
         return buffer, _weights(up, "halves"), _weights(down, None)

@@ -205,35 +205,69 @@ def _layer(
     room: int,
 ) -> None:
     tokens = y.shape[0]
-    # Rows behind each other: a token may choose an expert twice (SGLang's choices of weight 0 do), and then matrices of
-    # so many rows as there are tokens would not hold all.
-    if buffer.shared is not None:
-        expected = max(-(-room * buffer.shared.count * buffer.num_topk // buffer.num_experts), 1)
-        found, rows = mega_moe_ranks.bring_tokens(buffer, tokens, room)
-    else:
-        expected = max(-(-tokens * buffer.num_topk // buffer.num_experts), 1)
-        kind, weights = _kind_of_rows(l1_weights, buffer, expected), buffer.topk_weights[:tokens]
-        found = routing.route(buffer.topk_idx[:tokens], buffer.num_experts, kind=kind, weights=weights)
-        rows = routing.gather((buffer.x[:tokens], buffer.x_sf[:tokens]), found)
-    down = y.new_empty((found.source.shape[0], buffer.hidden))
-    inner = _quantised_rows(y, down.shape[0], buffer.intermediate_hidden)
-    if buffer.ready is None or isinstance(l1_weights, PackedWeights) or isinstance(l2_weights, PackedWeights):
-        _one_after_the_other(rows, l1_weights, l2_weights, found, inner, down, expected, gate)
-    else:
-        assert isinstance(rows, tuple)
-        assert found.row_weights is not None
-        pair, between = (*l1_weights, *l2_weights), (found.ends, found.row_weights)
-        C.moe_layer(*rows, *pair, *between, *inner, down, buffer.ready, expected, gate.record)
     fits = y.is_contiguous() and (buffer.shared is None or y.data_ptr() % 16 == 0)
     out = y if fits else torch.empty_like(y, memory_format=torch.contiguous_format)
     if buffer.shared is not None:
-        mega_moe_ranks.return_results(buffer, found, down, out)
+        for part in mega_moe_ranks.parts_of(buffer, room):
+            _part_of_ranks(tokens, room, part, l1_weights, l2_weights, buffer, gate, stats)
+        mega_moe_ranks.combine(buffer, out)
     else:
+        expected = max(-(-tokens * buffer.num_topk // buffer.num_experts), 1)
+        kind, weights = _kind_of_rows(l1_weights, buffer, expected), buffer.topk_weights[:tokens]
+        # Rows behind each other: a token may choose an expert twice (SGLang's choices of weight 0 do), and then
+        # matrices of so many rows as there are tokens would not hold all.
+        found = routing.route(buffer.topk_idx[:tokens], buffer.num_experts, kind=kind, weights=weights)
+        rows = routing.gather((buffer.x[:tokens], buffer.x_sf[:tokens]), found)
+        inner, down = _room_for_results(found, buffer)
+        if buffer.ready is None or isinstance(l1_weights, PackedWeights) or isinstance(l2_weights, PackedWeights):
+            _one_after_the_other(rows, l1_weights, l2_weights, found, inner, down, expected, gate)
+        else:
+            assert isinstance(rows, tuple)
+            assert found.row_weights is not None
+            pair, between = (*l1_weights, *l2_weights), (found.ends, found.row_weights)
+            C.moe_layer(*rows, *pair, *between, *inner, down, buffer.ready, expected, gate.record)
         _routing.launch_combine(down, None, found.row_of, out)
+        if stats is not None:
+            stats.add_(found.counts)
     if out is not y:
         y.copy_(out)
+
+
+def _part_of_ranks(
+    tokens: int,
+    room: int,
+    part: range,
+    l1_weights: Weights,
+    l2_weights: Weights,
+    buffer: SM90SymmBuffer,
+    gate: SwiGLU,
+    stats: torch.Tensor | None,
+) -> None:
+    """Results of experts here into the slots of a part of all ranks' tokens."""
+    assert buffer.shared is not None
+    found = mega_moe_ranks.find_rows(buffer, tokens, room, part)
+    expected = max(-(-len(part) * buffer.shared.count * buffer.num_topk // buffer.num_experts), 1)
+    inner, down = _room_for_results(found, buffer)
+    if buffer.ready is None or isinstance(l1_weights, PackedWeights) or isinstance(l2_weights, PackedWeights):
+        pulled = mega_moe_ranks.pull_rows(buffer, found, part)
+        _one_after_the_other(pulled, l1_weights, l2_weights, found, inner, down, expected, gate)
+        mega_moe_ranks.push_rows(buffer, found, down, part)
+    else:
+        assert found.row_weights is not None
+        assert buffer.pulled is not None
+        group = buffer.numbers, buffer.shared.calls, found.source, buffer.pulled, mega_moe_ranks.travel(buffer, part)
+        rows = mega_moe_ranks.room_for_rows(buffer, found.source.shape[0])
+        pair, between = (*l1_weights, *l2_weights), (found.ends, found.row_weights)
+        C.moe_layer_of_ranks(*group, *rows, *pair, *between, *inner, down, buffer.ready, expected, gate.record)
     if stats is not None:
         stats.add_(found.counts)
+
+
+def _room_for_results(found: routing.Routing, buffer: SM90SymmBuffer) -> tuple[Scaled, torch.Tensor]:
+    """Of gate and up, and of down."""
+    rows, like = found.source.shape[0], buffer.x
+    down = like.new_empty((rows, buffer.hidden), dtype=torch.bfloat16)
+    return _quantised_rows(like, rows, buffer.intermediate_hidden), down
 
 
 def _one_after_the_other(

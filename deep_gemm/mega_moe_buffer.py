@@ -43,6 +43,7 @@ class SM90SymmBuffer:
         device: torch.device | str | None = None,
         persistent: bool = False,
         timeout_s: float = 100.0,
+        tokens_at_once: int | None = None,
     ) -> None:
         ranks = 1 if group is None else group.size()
         if not use_fp8_dispatch:
@@ -70,13 +71,19 @@ class SM90SymmBuffer:
             )
         if persistent and arch != "sm90":
             raise ValueError(f"persistent must be False on a GPU with kernels for {arch}: only SM90 has such a kernel")
-        if persistent and ranks > 1:
-            raise ValueError(f"persistent must be False with a group of more than one rank, got one of {ranks}")
+        if tokens_at_once is not None:
+            if ranks == 1:
+                raise ValueError(f"tokens_at_once must be None for one rank, got {tokens_at_once}")
+            tokens_at_once = integer("tokens_at_once", tokens_at_once, smallest=1)
+        self.tokens_at_once = tokens_at_once
         if not isinstance(timeout_s, (int, float)) or not 0 < timeout_s < 1e9:
             raise ValueError(f"timeout_s must be a number of seconds above 0, got {timeout_s!r}")
         self.arch = arch  # of the kernels that calls take
         # Counters of the one launch that both products are; None: they are launched one after the other.
-        self.ready = torch.zeros(self._counters(tokens), dtype=torch.int32, device=where) if persistent else None
+        self.ready: torch.Tensor | None = None
+        self.pulled: torch.Tensor | None = None  # of rows that come from other ranks
+        if persistent:
+            self.ready, self.pulled = (self._counters(tokens, ranks, where) for _ in range(2))
         # By falling alignment, so that none needs a gap.
         parts: dict[str, tuple[torch.dtype, int]] = {
             "topk_idx": (torch.int64, self.num_topk),
@@ -102,9 +109,10 @@ class SM90SymmBuffer:
         for (name, (dtype, columns)), view in zip(parts.items(), views, strict=True):
             setattr(self, name, view.view(dtype).view(tokens, columns))
 
-    def _counters(self, tokens: int) -> int:
-        """One for each 8 rows that choices of so many tokens may need."""
-        return -(-most_rows(tokens * self.num_topk, self.num_experts, alignment_now()) // 8)
+    def _counters(self, tokens: int, ranks: int, device: torch.device) -> torch.Tensor:
+        """One for each 8 rows that choices of so many tokens of all ranks may need."""
+        rows = most_rows(tokens * ranks * self.num_topk, self.local_experts, alignment_now())
+        return torch.zeros(-(-rows // 8), dtype=torch.int32, device=device)
 
     x: torch.Tensor
     x_sf: torch.Tensor
@@ -113,7 +121,7 @@ class SM90SymmBuffer:
 
     def destroy(self) -> None:
         """Lets go of the memory; later calls with this buffer are refused."""
-        self.buffer = self.group = self.ready = self.shared = None
+        self.buffer = self.group = self.ready = self.pulled = self.shared = None
         for name in ("x", "x_sf", "topk_idx", "topk_weights"):
             setattr(self, name, None)
 
@@ -131,6 +139,7 @@ def get_symm_buffer_for_sm90_mega_moe(
     device: torch.device | str | None = None,
     persistent: bool = False,
     timeout_s: float = 100.0,
+    tokens_at_once: int | None = None,
 ) -> SM90SymmBuffer:
     """A buffer with room for at least so many tokens.
 
@@ -144,8 +153,12 @@ def get_symm_buffer_for_sm90_mega_moe(
         use_fp8_dispatch, activation: True and 'swiglu'.
         device: by default the current GPU, or the CPU where there is none (calls are simulated then).
         persistent: whether `fp8_mega_moe` with weights of E4M3 launches both products as one kernel, in which tiles of
-            `down` begin as their rows are there.
+            `down` begin as their rows are there. Of several ranks it also brings the rows, whose experts begin as they
+            come, and sends results to their tokens.
         timeout_s: how long a call waits for another rank before it says so and traps.
+        tokens_at_once: None, or so many tokens of each rank, of several, have rows here at the same time: experts are
+            multiplied once for each part, and `tokens_at_once * ranks * num_topk` rows, with what experts' alignment
+            adds, are all that a call makes room for. The same bits.
 
     Raises:
         ValueError, TypeError: an argument cannot be right.
@@ -153,7 +166,7 @@ def get_symm_buffer_for_sm90_mega_moe(
     """
     sizes = num_experts, num_max_tokens_per_rank, num_topk, hidden, intermediate_hidden
     more: dict[str, Any] = {"device": device, "persistent": persistent, "timeout_s": timeout_s}
-    return SM90SymmBuffer(group, *sizes, use_fp8_dispatch, activation, **more)
+    return SM90SymmBuffer(group, *sizes, use_fp8_dispatch, activation, tokens_at_once=tokens_at_once, **more)
 
 
 def get_symm_buffer_for_mega_moe(
@@ -178,7 +191,7 @@ def get_symm_buffer_for_mega_moe(
         num_shared_experts: 0.
         use_fp8_dispatch: None or True.
         mma_type: 'fp8x' and anything: of the tokens, since weights come with each call.
-        more: `device`, `persistent`, `timeout_s`.
+        more: `device`, `persistent`, `timeout_s`, `tokens_at_once`.
 
     Raises:
         ValueError, TypeError, NotImplementedError: as there.

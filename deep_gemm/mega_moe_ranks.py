@@ -1,9 +1,10 @@
 """How the tokens of a MoE layer travel between the ranks of a group, by memory that all of them reach (mega_moe.py).
 
 A call is, on each rank and in the order of its stream: tell all ranks that the tokens are there and wait for theirs;
-give each choice of an expert here a row; bring the rows; multiply; send results to the ranks whose tokens they are of;
-tell all and wait; add up. Nothing is read by the host, and the number of the call is counted on the device: a CUDA
-graph may hold all of it, where all ranks replay theirs.
+give each choice of an expert here a row; bring the rows; multiply; send results to the slots of the tokens that they
+are of; tell all and wait; add up. With `tokens_at_once` all but the last two come again for so many tokens of each rank
+at a time, which bounds the rows that there is memory for. Nothing is read by the host, and the number of the call is
+counted on the device: a CUDA graph may hold all of it, where all ranks replay theirs.
 """
 
 from __future__ import annotations
@@ -82,27 +83,48 @@ def _symmetric(group: ProcessGroup, part_bytes: int, device: torch.device) -> tu
     return part, [address + offset for address in handle.buffer_ptrs], handle
 
 
-def bring_tokens(buffer: SM90SymmBuffer, tokens: int, room: int) -> tuple[routing.Routing, routing.Rows]:
-    """Which rows experts here have of all ranks' choices, and the rows with their scales. `room` tokens of a rank."""
+def parts_of(buffer: SM90SymmBuffer, bound: int) -> list[range]:
+    """Tokens of each rank whose rows are here at the same time, of `bound` or fewer."""
+    at_once = min(buffer.tokens_at_once or bound, bound)
+    return [range(first, min(first + at_once, bound)) for first in range(0, bound, at_once)]
+
+
+def find_rows(buffer: SM90SymmBuffer, tokens: int, bound: int, part: range) -> routing.Routing:
+    """Which rows experts here have of all ranks' choices. `tokens` of this rank, at most `bound` of any."""
     shared, device = buffer.shared, buffer.x.device
     assert shared is not None
-    choices, experts = buffer.num_topk, buffer.local_experts
-    ids = torch.empty((shared.count, room, choices), dtype=torch.int32, device=device)
-    weights = torch.empty((shared.count, room, choices), dtype=torch.float32, device=device)
-    C.exchange_choices(buffer.numbers, shared.calls, ids, weights, tokens, experts)
-    found = routing.route(ids.view(-1, choices), experts, kind="psum", weights=weights.view(-1, choices))
-    rows = found.source.shape[0]
+    shape = shared.count, len(part), buffer.num_topk
+    ids = torch.empty(shape, dtype=torch.int32, device=device)
+    weights = torch.empty(shape, dtype=torch.float32, device=device)
+    C.exchange_choices(buffer.numbers, shared.calls, ids, weights, part.start, tokens, bound, buffer.local_experts)
+    flat = ids.view(-1, buffer.num_topk), weights.view(-1, buffer.num_topk)
+    return routing.route(flat[0], buffer.local_experts, kind="psum", weights=flat[1])
+
+
+def room_for_rows(buffer: SM90SymmBuffer, rows: int) -> tuple[torch.Tensor, torch.Tensor]:
+    """And for their scales, as products read them."""
+    device, padded = buffer.x.device, get_tma_aligned_size(rows, 4)
     out = torch.empty((rows, buffer.hidden), dtype=torch.float8_e4m3fn, device=device)
-    memory = torch.empty((buffer.hidden // 128, get_tma_aligned_size(rows, 4)), dtype=torch.float32, device=device)
-    scales = memory.T[:rows]
-    C.pull_rows(buffer.numbers, shared.calls, found.source, out, scales, room, choices)
-    return found, (out, scales)
+    return out, torch.empty((buffer.hidden // 128, padded), dtype=torch.float32, device=device).T[:rows]
 
 
-def return_results(buffer: SM90SymmBuffer, found: routing.Routing, down: torch.Tensor, y: torch.Tensor) -> None:
-    shared, choices = buffer.shared, buffer.num_topk
-    assert shared is not None
-    room = found.row_of.shape[0] // shared.count
-    C.push_rows(buffer.numbers, shared.calls, found.source, down, room, choices)
-    row_of = found.row_of.view(shared.count, room, choices)
-    C.combine_results(buffer.numbers, shared.calls, down, row_of, y, buffer.local_experts, buffer.num_experts)
+def pull_rows(buffer: SM90SymmBuffer, found: routing.Routing, part: range) -> routing.Rows:
+    assert buffer.shared is not None
+    rows = room_for_rows(buffer, found.source.shape[0])
+    C.pull_rows(buffer.numbers, buffer.shared.calls, found.source, *rows, travel(buffer, part))
+    return rows
+
+
+def push_rows(buffer: SM90SymmBuffer, found: routing.Routing, down: torch.Tensor, part: range) -> None:
+    assert buffer.shared is not None
+    C.push_rows(buffer.numbers, buffer.shared.calls, found.source, down, travel(buffer, part))
+
+
+def combine(buffer: SM90SymmBuffer, y: torch.Tensor) -> None:
+    assert buffer.shared is not None
+    C.combine_results(buffer.numbers, buffer.shared.calls, y, buffer.num_topk, buffer.num_experts)
+
+
+def travel(buffer: SM90SymmBuffer, part: range) -> list[int]:
+    """As the runtime reads it (csrc/ranks/group.hpp)."""
+    return [part.start, len(part), buffer.num_topk]

@@ -21,8 +21,9 @@ std::string tile_text(const GemmConfig& c) { return concat(c.tile.rows, "x", c.t
 
 }  // namespace
 
-MoeLayerChoice choose_moe_layer(const Problem& up, const Problem& down) {
+MoeLayerChoice choose_moe_layer(const Problem& up, const Problem& down, bool travels) {
     std::vector<Candidate> ups = usable(up), downs = usable(down);
+    if (travels) std::erase_if(downs, [](const Candidate& each) { return !may_be_sent(each.config); });
     Candidate *best_up = nullptr, *best_down = nullptr;
     for (Candidate& first : ups)
         for (Candidate& second : downs) {
@@ -36,18 +37,19 @@ MoeLayerChoice choose_moe_layer(const Problem& up, const Problem& down) {
     return {.up = sm90::Spec::finish(up, *best_up), .down = sm90::Spec::finish(down, *best_down)};
 }
 
-jit::KernelSource render(const MoeLayerChoice& choice) {
+jit::KernelSource render(const MoeLayerChoice& choice, bool travels) {
     const GemmConfig &up = choice.up.config, &down = choice.down.config;
+    const char* const kernel = travels ? "moe_layer_ranks_sm90" : "moe_layer_sm90";
     const std::string entry =
-        concat("fp8_moe_layer_sm90", up.swap_ab ? "_swapped_" : "_", tile_text(up), "_", tile_text(down),
+        concat("fp8_", kernel, up.swap_ab ? "_swapped_" : "_", tile_text(up), "_", tile_text(down),
                up.cluster.size() == 1 ? std::string() : concat("_cluster", up.cluster.rows, "x", up.cluster.cols));
     return {.name = entry,
-            .text = concat("#include <deep_gemm/kernels/moe_layer_sm90.cuh>\n\nusing namespace deep_gemm;\n\n",
+            .text = concat("#include <deep_gemm/kernels/", kernel, ".cuh>\n\nusing namespace deep_gemm;\n\n",
                            choice.up.hint, "constexpr MoeLayerConfig kConfig{.up = GemmConfig", config_text(up),
                            ",\n.down = GemmConfig", config_text(down), "};\n\n",
                            "extern \"C\" __global__ void __launch_bounds__(threads(kConfig.up), 1)\n", entry,
-                           "(const __grid_constant__ MoeLayerParams params) {\n",
-                           "    run_moe_layer_sm90<kConfig>(params);\n}\n")};
+                           "(const __grid_constant__ ", travels ? "MoeLayerRanksParams" : "MoeLayerParams",
+                           " params) {\n    run_", kernel, "<kConfig>(params);\n}\n")};
 }
 
 }  // namespace deep_gemm

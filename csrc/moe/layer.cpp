@@ -30,13 +30,13 @@ Product check(const OperandArgument& rows, const OperandArgument& weights, const
     return {.call = check_contiguous(rows, weights, d, ends, {}, kRowsAlongK, options, gate)};
 }
 
-uint32_t* check_counters(const MoeLayerTensors& t, const GemmCall& up) {
-    require_type(is_int32(t.ready.dtype()), "ready must be int32, got ", describe(t.ready.dtype()));
-    require_device(t.ready, "ready", up.device, "rows");
+uint32_t* check_counters(const TensorView& counters, const char* name, const GemmCall& up) {
+    require_type(is_int32(counters.dtype()), name, " must be int32, got ", describe(counters.dtype()));
+    require_device(counters, name, up.device, "rows");
     const int64_t wanted = (int64_t{up.problem.m} + kMinRows - 1) / kMinRows;
-    require(t.ready.ndim() == 1 && t.ready.size(0) >= wanted && t.ready.stride(0) == 1, "ready must be [", wanted,
-            "] or more, contiguous, got shape ", describe_shape(t.ready));
-    return reinterpret_cast<uint32_t*>(t.ready.data());
+    require(counters.ndim() == 1 && counters.size(0) >= wanted && counters.stride(0) == 1, name, " must be [", wanted,
+            "] or more, contiguous, got shape ", describe_shape(counters));
+    return reinterpret_cast<uint32_t*>(counters.data());
 }
 
 struct LayerPlan {
@@ -45,8 +45,8 @@ struct LayerPlan {
     LaunchShape shape = {};
 };
 
-LayerPlan make_plan(Device& device, const Problem& up, const Problem& down) {
-    const MoeLayerChoice choice = choose_moe_layer(up, down);
+LayerPlan make_plan(Device& device, const Problem& up, const Problem& down, bool travels) {
+    const MoeLayerChoice choice = choose_moe_layer(up, down, travels);
     LayerPlan plan{.up = {.choice = choice.up}, .down = {.choice = choice.down}};
     const int32_t smem_bytes = std::max(choice.up.footprint.smem_bytes, choice.down.footprint.smem_bytes);
     plan.shape = {.grid = static_cast<uint32_t>(choice.up.num_ctas),
@@ -54,27 +54,28 @@ LayerPlan make_plan(Device& device, const Problem& up, const Problem& down) {
                   .cluster = static_cast<uint32_t>(choice.up.config.cluster.size()),
                   .smem_bytes = static_cast<uint32_t>(smem_bytes),
                   .cooperative = true};
-    plan.kernel = jit::get_kernel(device, render(choice), plan.shape.smem_bytes);
+    plan.kernel = jit::get_kernel(device, render(choice, travels), plan.shape.smem_bytes);
     return plan;
 }
 
 /// Of the latest problems of a thread and device. The simulator may become another GPU, and plans anew.
-LayerPlan plan_of(Device& device, const Problem& up, const Problem& down, uint64_t generation) {
-    if (device.id().simulated) return make_plan(device, up, down);
+LayerPlan plan_of(Device& device, const Problem& up, const Problem& down, bool travels, uint64_t generation) {
+    if (device.id().simulated) return make_plan(device, up, down, travels);
     struct Known {
         Problem down;
         LayerPlan plan;
     };
     struct OfDevice {
         uint64_t generation = Generation::kNone;
-        std::unordered_map<Problem, Known, ProblemHash> plans;
+        std::unordered_map<Problem, Known, ProblemHash> plans[2];  // where rows stay, and where they travel
     };
     thread_local std::map<const Device*, OfDevice> all;
     OfDevice& known = all[&device];
-    if (known.generation != generation) known.plans.clear(), known.generation = generation;
-    const auto found = known.plans.find(up);
-    if (found != known.plans.end() && found->second.down == down) return found->second.plan;
-    return known.plans.insert_or_assign(up, Known{down, make_plan(device, up, down)}).first->second.plan;
+    if (known.generation != generation) known = OfDevice{generation, {}};
+    auto& plans = known.plans[travels];
+    const auto found = plans.find(up);
+    if (found != plans.end() && found->second.down == down) return found->second.plan;
+    return plans.insert_or_assign(up, Known{down, make_plan(device, up, down, travels)}).first->second.plan;
 }
 
 void prepare(Product& product, Device& device, void* stream) {
@@ -84,12 +85,14 @@ void prepare(Product& product, Device& device, void* stream) {
     require_layout(device, call.scales_b, false, stream, product.scales_b);
 }
 
-/// What the products exchange is named once: as what the first one writes.
-std::vector<Extent> extents_of(const GemmCall& up, const GemmCall& down, const TensorView& ready) {
+/// What blocks exchange is named once: as what the first product writes or, where rows travel, reads too.
+std::vector<Extent> extents_of(const GemmCall& up, const GemmCall& down, const TensorView& ready, bool travels) {
     std::vector<Extent> all;
     for (Extent extent : extents_of(up)) {
         if (extent.data == nullptr) continue;
-        extent.exchanged = extent.data == up.d.data || extent.data == up.d_scales.data;
+        extent.exchanged = extent.data == up.d.data || extent.data == up.d_scales.data ||
+                           (travels && (extent.data == up.a.data || extent.data == up.scales_a.data));
+        extent.writable |= extent.exchanged;
         all.push_back(extent);
     }
     for (const Extent& extent : extents_of(down))
@@ -99,9 +102,30 @@ std::vector<Extent> extents_of(const GemmCall& up, const GemmCall& down, const T
     return all;
 }
 
+void fill_travel(MoeLayerRanksParams& params, const MoeLayerTravel& travel, const MoeLayerTensors& t,
+                 const GemmCall& up, std::vector<Extent>& extents) {
+    require(up.scales_a.data == t.row_scales->data(), "the rows' scales must lie as the product reads them");
+    PullParams& p = params.travel;
+    p.ranks = ranks_of(travel.group, up.device, "rows", extents);
+    require_type(is_int32(travel.source.dtype()), "source must be int32, got ", describe(travel.source.dtype()));
+    require_device(travel.source, "source", up.device, "rows");
+    require(travel.source.ndim() == 1 && travel.source.size(0) == up.problem.m, "source must be [", up.problem.m,
+            "], got shape ", describe_shape(travel.source));
+    p.source = reinterpret_cast<const int32_t*>(travel.source.data());
+    extents.push_back({travel.source.data(), extent_bytes(travel.source), "source", false});
+    p.rows = up.problem.m, p.hidden = up.problem.k;
+    p.first_token = to_int32(travel.range.first, "first_token"), p.room = to_int32(travel.range.room, "tokens");
+    p.choices = to_int32(travel.range.choices, "choices");
+    p.out = reinterpret_cast<uint8_t*>(t.rows.data()), p.out_scales = reinterpret_cast<float*>(t.row_scales->data());
+    p.out_s_row_stride = t.row_scales->stride(0), p.out_s_k_stride = t.row_scales->stride(1);
+    params.pulled = check_counters(travel.pulled, "pulled", up);
+    extents.push_back({travel.pulled.data(), travel.pulled.contiguous_bytes(), "pulled", true, true});
+}
+
 }  // namespace
 
-void run_moe_layer(const MoeLayerTensors& t, int64_t expected_m, const ffi::Integers& gate) {
+void run_moe_layer(const MoeLayerTensors& t, int64_t expected_m, const ffi::Integers& gate,
+                   const MoeLayerTravel* travel) {
     const uint64_t generation = Generation::now();
     Product up = check({.data = t.rows, .scales = t.row_scales, .name = "rows", .scales_name = "rows' scales"},
                        {.data = t.up, .scales = t.up_scales, .name = "l1_weights", .scales_name = "l1_weights' scales"},
@@ -111,7 +135,7 @@ void run_moe_layer(const MoeLayerTensors& t, int64_t expected_m, const ffi::Inte
         check({.data = t.inner, .scales = t.inner_scales, .name = "inner", .scales_name = "inner's scales"},
               {.data = t.down, .scales = t.down_scales, .name = "l2_weights", .scales_name = "l2_weights' scales"},
               {t.out}, t.ends, expected_m, std::nullopt);
-    uint32_t* const ready = check_counters(t, up.call);
+    uint32_t* const ready = check_counters(t.ready, "ready", up.call);
     const Problem &first = up.call.problem, &second = down.call.problem;
     require(first.arch == Arch::sm90, "a layer in one launch must be on a GPU of SM90, got ", facts(first.arch).name);
     require(first.gate.any() && first.output_scaling.any() && second.k == first.n / 2 && second.m == first.m,
@@ -122,10 +146,10 @@ void run_moe_layer(const MoeLayerTensors& t, int64_t expected_m, const ffi::Inte
     Device& device = *up.call.runs_on;
     for (Product* product : {&up, &down})
         CallSettings::of(product->call.device).apply(product->call.problem, device.facts());
-    const LayerPlan plan = plan_of(device, first, second, generation);
+    const LayerPlan plan = plan_of(device, first, second, travel != nullptr, generation);
     void* const stream = current_stream(up.call.device);
     prepare(up, device, stream), prepare(down, device, stream);
-    MoeLayerParams params{};
+    MoeLayerRanksParams params{};
     fill_all_params(params.up, device, up.call, plan.up);
     fill_params(params.down, device, down.call, plan.down);
     const GemmConfig &c = plan.up.choice.config, &d = plan.down.choice.config;
@@ -133,7 +157,10 @@ void run_moe_layer(const MoeLayerTensors& t, int64_t expected_m, const ffi::Inte
     params.down.head_start =
         std::max(1, ceil_div(first.k, c.tile.k) * c.tile_n() / (ceil_div(second.k, d.tile.k) * d.tile_n()));
     params.ready = ready;
-    device.launch(*plan.kernel, plan.shape, &params, sizeof(params), stream, extents_of(up.call, down.call, t.ready));
+    std::vector<Extent> extents = extents_of(up.call, down.call, t.ready, travel != nullptr);
+    if (travel != nullptr) fill_travel(params, *travel, t, up.call, extents);
+    device.launch(*plan.kernel, plan.shape, &params,
+                  travel != nullptr ? sizeof(MoeLayerRanksParams) : sizeof(MoeLayerParams), stream, extents);
 }
 
 }  // namespace deep_gemm

@@ -6,6 +6,7 @@
 #include "../api/check/checks_gate.hpp"
 #include "../config/candidate.hpp"
 #include "../jit/kernel.hpp"
+#include "../ranks/group.hpp"
 
 namespace deep_gemm {
 
@@ -24,15 +25,24 @@ struct MoeLayerTensors {
     const TensorView& ready;  // a counter for each 8 rows, 0 before and after each call
 };
 
+/// Where rows come from other ranks, and results go there: `rows` are written first, and `out` is not.
+struct MoeLayerTravel {
+    Group group;
+    const TensorView& source;  // of each row: which choice
+    const TensorView& pulled;  // counters as `ready`
+    TokenRange range;
+};
+
 /// The tiles of both products, which one kernel has room for, with the least cost together.
 struct MoeLayerChoice {
     Choice up, down;
     MoeLayerConfig config() const { return {.up = up.config, .down = down.config}; }
 };
-MoeLayerChoice choose_moe_layer(const Problem& up, const Problem& down);
-jit::KernelSource render(const MoeLayerChoice& choice);
+MoeLayerChoice choose_moe_layer(const Problem& up, const Problem& down, bool travels);
+jit::KernelSource render(const MoeLayerChoice& choice, bool travels);
 
 /// Refuses what cannot be right in a sentence.
-void run_moe_layer(const MoeLayerTensors& tensors, int64_t expected_m, const ffi::Integers& gate);
+void run_moe_layer(const MoeLayerTensors& tensors, int64_t expected_m, const ffi::Integers& gate,
+                   const MoeLayerTravel* travel = nullptr);
 
 }  // namespace deep_gemm

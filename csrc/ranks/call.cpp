@@ -8,7 +8,6 @@
 namespace deep_gemm {
 namespace {
 
-constexpr int64_t kNumbers = 8;     // of a group, before the addresses
 constexpr int32_t kBlocksOfSm = 4;  // that are surely there together
 
 jit::KernelSource render(const char* kernel, const char* params, const char* threads) {
@@ -23,19 +22,7 @@ class Call {
 public:
     Call(const Group& group, const TensorView& tensor, const char* name)
         : id_(device_id_of(tensor, name)), device_(Device::get(id_)), like_(name) {
-        const ffi::Integers& numbers = group.numbers;
-        const int64_t count = numbers.size() - kNumbers;
-        require(count >= 1 && count <= kMaxRanks, "a group must have 1 to ", kMaxRanks, " ranks, got ", count);
-        ranks.rank = to_int32(numbers[0], "rank"), ranks.count = to_int32(count, "ranks");
-        require(ranks.rank >= 0 && ranks.rank < ranks.count, "rank must be below ", count, ", got ", ranks.rank);
-        ranks.timeout_ns = static_cast<uint64_t>(numbers[1]);
-        ranks.ids = numbers[3], ranks.weights = numbers[4], ranks.x = numbers[5], ranks.x_scales = numbers[6],
-        ranks.results = numbers[7];
-        for (int32_t i = 0; i < count; ++i) {
-            ranks.parts[i] = reinterpret_cast<uint8_t*>(numbers[kNumbers + i]);
-            extents_.push_back({ranks.parts[i], static_cast<size_t>(numbers[2]), "memory of a rank", true});
-        }
-        ranks.calls = data<uint32_t>(group.calls, "calls", Element::s32, true);
+        ranks = ranks_of(group, id_, like_, extents_);
     }
 
     /// What the kernel may touch.
@@ -46,6 +33,13 @@ public:
         require_device(tensor, name, id_, like_);
         extents_.push_back({tensor.data(), extent_bytes(tensor), name, writable});
         return reinterpret_cast<Type*>(tensor.data());
+    }
+
+    void fill(TravelParams& p, const TensorView& source, const TokenRange& range, int64_t hidden) {
+        p.source = data<int32_t>(source, "source", Element::s32, false);
+        p.rows = to_int32(source.size(0), "rows"), p.hidden = to_int32(hidden, "hidden");
+        p.first_token = to_int32(range.first, "first_token"), p.room = to_int32(range.room, "tokens");
+        p.choices = to_int32(range.choices, "choices");
     }
 
     int32_t sms() const { return CallSettings::of(id_).allowed_sms(device_.facts()); }
@@ -77,15 +71,16 @@ int32_t blocks_for(int64_t work, int64_t of_block, int32_t most) {
 
 }  // namespace
 
-void exchange_choices(const Group& group, const TensorView& ids, const TensorView& row_weights, int64_t tokens,
-                      int64_t experts) {
+void exchange_choices(const Group& group, const TensorView& ids, const TensorView& row_weights, int64_t first_token,
+                      int64_t tokens, int64_t bound, int64_t experts) {
     Call call(group, ids, "ids");
     require(ids.ndim() == 3 && ids.size(0) == call.ranks.count, "ids must be [", call.ranks.count,
             ", tokens, choices], got shape ", describe_shape(ids));
     ChoicesParams p{};
     p.ids = call.data<int32_t>(ids, "ids", Element::s32, true);
     p.row_weights = call.data<float>(row_weights, "row_weights", Element::fp32, true);
-    p.tokens = to_int32(tokens, "tokens"), p.experts = to_int32(experts, "experts");
+    p.tokens = to_int32(tokens, "tokens"), p.bound = to_int32(bound, "bound");
+    p.first_token = to_int32(first_token, "first_token"), p.experts = to_int32(experts, "experts");
     p.room = to_int32(ids.size(1), "tokens"), p.choices = to_int32(ids.size(2), "choices");
     const int32_t each = std::max(call.sms() / call.ranks.count, 1);
     const int32_t blocks = blocks_for(int64_t{p.room} * p.choices, 4 * kRankThreads, each) * call.ranks.count;
@@ -93,43 +88,33 @@ void exchange_choices(const Group& group, const TensorView& ids, const TensorVie
 }
 
 void pull_rows(const Group& group, const TensorView& source, const TensorView& out, const TensorView& out_scales,
-               int64_t room, int64_t choices) {
+               const TokenRange& range) {
     Call call(group, source, "source");
     PullParams p{};
-    p.source = call.data<int32_t>(source, "source", Element::s32, false);
+    call.fill(p, source, range, out.size(1));
     p.out = call.data<uint8_t>(out, "out", Element::e4m3, true);
     p.out_scales = call.data<float>(out_scales, "out's scales", Element::fp32, true);
     p.out_s_row_stride = out_scales.stride(0), p.out_s_k_stride = out_scales.stride(1);
-    p.rows = to_int32(source.size(0), "rows"), p.hidden = to_int32(out.size(1), "hidden");
-    p.room = to_int32(room, "tokens"), p.choices = to_int32(choices, "choices");
     const int32_t blocks = blocks_for(p.rows, kRankWarps, kBlocksOfSm * call.sms());
     call.launch("pull_rows", "PullParams", p, blocks, kRankThreads, "kRankThreads", false);
 }
 
-void push_rows(const Group& group, const TensorView& source, const TensorView& down, int64_t room, int64_t choices) {
+void push_rows(const Group& group, const TensorView& source, const TensorView& down, const TokenRange& range) {
     Call call(group, source, "source");
     PushParams p{};
-    p.source = call.data<int32_t>(source, "source", Element::s32, false);
+    call.fill(p, source, range, down.size(1));
     p.down = call.data<const uint8_t>(down, "down", Element::bf16, false);
-    p.rows = to_int32(source.size(0), "rows"), p.hidden = to_int32(down.size(1), "hidden");
-    p.room = to_int32(room, "tokens"), p.choices = to_int32(choices, "choices");
     const int32_t blocks = blocks_for(p.rows, kRankWarps, kBlocksOfSm * call.sms());
     call.launch("push_rows", "PushParams", p, blocks, kRankThreads, "kRankThreads", false);
 }
 
-void combine_results(const Group& group, const TensorView& down, const TensorView& row_of, const TensorView& out,
-                     int64_t experts, int64_t num_experts) {
-    Call call(group, down, "down");
+void combine_results(const Group& group, const TensorView& out, int64_t choices, int64_t num_experts) {
+    Call call(group, out, "out");
     ResultsParams p{};
-    p.down = call.data<const uint8_t>(down, "down", Element::bf16, false);
-    p.row_of = call.data<const int32_t>(row_of, "row_of", Element::s32, false);
     p.out = call.data<uint8_t>(out, "out", Element::bf16, true);
-    require(row_of.ndim() == 3 && row_of.size(0) == call.ranks.count && row_of.size(1) >= out.size(0),
-            "row_of must be [", call.ranks.count, ", tokens, choices], got shape ", describe_shape(row_of));
     p.out_row_stride = out.stride(0) * 2, p.tokens = to_int32(out.size(0), "tokens");
-    p.room = to_int32(row_of.size(1), "tokens"), p.choices = to_int32(row_of.size(2), "choices");
-    p.hidden = to_int32(out.size(1), "hidden");
-    p.experts = to_int32(experts, "experts"), p.num_experts = to_int32(num_experts, "num_experts");
+    p.choices = to_int32(choices, "choices"), p.hidden = to_int32(out.size(1), "hidden");
+    p.num_experts = to_int32(num_experts, "num_experts");
     p.column_blocks = ceil_div(p.hidden, kResultColumns);
     const int32_t blocks = blocks_for(int64_t{p.tokens} * p.column_blocks, 1, kBlocksOfSm * call.sms());
     call.launch("combine_results", "ResultsParams", p, blocks, kResultThreads, "kResultThreads", true);

@@ -10,46 +10,10 @@ import exchange
 import pytest
 import torch
 from fresh import copied_package, run
-from inputs import random_values
+from rank_layers import Layer
 
 import deep_gemm
 from deep_gemm import simulator
-from deep_gemm.utils import per_block_cast_to_fp8
-
-HIDDEN, INNER, SLOTS, BOUND = 256, 128, 3, 12
-
-
-class Layer:
-    """The tokens of each rank, by a layer of one rank, and by one spread over all of them."""
-
-    def __init__(self, tokens: list[int], local: int = 2) -> None:
-        self.tokens, self.local = tokens, local
-        self.experts = local * len(tokens)
-        cpu, shapes = torch.device("cpu"), ((2 * INNER, HIDDEN), (HIDDEN, INNER))
-        made = []
-        for seed, shape in enumerate(shapes):
-            cast = [per_block_cast_to_fp8(v, False) for v in random_values((self.experts, *shape), cpu, seed)]
-            made.append(tuple(torch.stack(part) for part in zip(*cast, strict=True)))
-        self.weights = deep_gemm.transform_weights_for_mega_moe_sm90(*made)
-        self.given = []
-        for rank, count in enumerate(tokens):
-            drawn = torch.Generator().manual_seed(rank)
-            ids = torch.randint(-1, self.experts + 1, (count, SLOTS), generator=drawn, dtype=torch.int32)
-            x = random_values((count, HIDDEN), cpu, 7 + rank).bfloat16()
-            self.given.append((x, ids, random_values((count, SLOTS), cpu, 70 + rank).abs()))
-
-    def buffer(self, group: Any) -> Any:
-        sizes = self.experts, BOUND, SLOTS, HIDDEN, INNER
-        return deep_gemm.get_symm_buffer_for_sm90_mega_moe(group, *sizes, device="cpu")
-
-    def call(self, b: Any, rank: int, first: int, **more: Any) -> torch.Tensor:
-        x, ids, factors = self.given[rank]
-        y = torch.full((len(x), HIDDEN), 7.0).bfloat16()
-        views = b.x, b.x_sf, b.topk_idx, b.topk_weights
-        deep_gemm.mega_moe_pre_dispatch_sm90(x, ids, factors, *views, num_tokens=len(x))
-        weights = [tuple(part[first : first + b.local_experts] for part in pair) for pair in self.weights]
-        deep_gemm.fp8_mega_moe(y, *weights, b, activation_clamp=2.0, **more)
-        return y
 
 
 @pytest.mark.sampled(2)
@@ -59,21 +23,26 @@ def test_as_one_rank_does_it(schedule, tokens, target) -> None:
     """Uneven ranks, choices of no expert, a rank without tokens; equal bits in each call."""
     with simulator.options(num_sms=1, target=target):
         layer = Layer(tokens)
-        alone = layer.buffer(None)
-        wanted = [layer.call(alone, rank, 0) for rank in range(len(tokens))]
-        group = simulator.ranks(len(tokens))
-        buffers = [layer.buffer(rank) for rank in group]
-        stats = [torch.zeros(layer.local, dtype=torch.int32) for _ in group]
-        found = []
-        for at, (rank, buffer) in enumerate(zip(group, buffers, strict=True)):
-            with rank:
-                more = {"num_tokens_bound": BOUND} if at == 0 else {}
-                found.append(layer.call(buffer, at, at * layer.local, **more))
-        group.run(schedule=schedule, seed=3)
-        for y, right in zip(found, wanted, strict=True):
-            assert torch.equal(y, right)
-        assert all(int(buffer.shared.calls) == 1 for buffer in buffers)
-        del stats
+        layer.check(schedule)
+
+
+@pytest.mark.sampled(2)
+@pytest.mark.parametrize(
+    "form", [{"persistent": True}, {"tokens_at_once": 5}, {"persistent": True, "tokens_at_once": 7}]
+)
+@pytest.mark.parametrize(
+    ("schedule", "tokens"), [("eager", [5, 12]), ("random", [9, 0]), ("lazy", [4, 1, 7]), ("random", [1, 12, 0, 3])]
+)
+def test_other_forms(schedule, tokens, form) -> None:
+    """Products that bring their rows themselves and send results; so many tokens at a time."""
+    with simulator.options(num_sms=2 if "persistent" in form else 1):  # blocks that run at once are limited
+        Layer(tokens).check(schedule, **form)
+
+
+def test_many_rows_an_expert() -> None:
+    """Tiles whose rows are tokens, in clusters that share them."""
+    with simulator.options(num_sms=4):
+        Layer([160, 33], local=1, bound=160).check("random", persistent=True)
 
 
 @pytest.mark.parametrize("schedule", ["eager", "lazy", "random"])
@@ -99,12 +68,12 @@ BUGS = {
     "results not waited for": (RESULTS, "< ranks.count)\n        wait", "< 0)\n        wait", "race"),
     "no barrier behind the wait for results": (RESULTS, "__syncthreads();", "", "race"),
     "results of others told before they are sent": (
-        "kernels/pull_rows.cuh",
-        "*ranks.calls = call_now(ranks, false);",
-        "*ranks.calls = call_now(ranks, false), tell_all(ranks, Phase::results, call_now(ranks, true), 0);",
+        FLAGS,
+        "{ *ranks.calls = call_now(ranks, false); }",
+        "{ *ranks.calls = call_now(ranks, false), tell_all(ranks, Phase::results, call_now(ranks, true), 0); }",
         "race|call",
     ),
-    "calls that are not counted": ("kernels/pull_rows.cuh", "*ranks.calls = call_now(ranks, false);", ";", "race|call"),
+    "calls that are not counted": (FLAGS, "{ *ranks.calls = call_now(ranks, false); }", "{}", "race|call"),
 }
 CALL = """
 import exchange
@@ -117,19 +86,65 @@ for options in ({"schedule": "lazy"}, {"schedule": "random", "seed": 1}, {"sched
 """
 
 
-@pytest.mark.sampled(2)
-@pytest.mark.parametrize("bug", BUGS)
-def test_a_planted_bug_is_found(tmp_path, bug) -> None:
-    file, right, wrong, kinds = BUGS[bug]
+def outcome_of(tmp_path: Any, bug: tuple[str, str, str, str], call: str) -> list[str]:
+    """What is reported by a package with that bug."""
+    file, right, wrong, _ = bug
     header = tmp_path / "package" / "include" / "deep_gemm" / file
     edit = f"""
 text = open({str(header)!r}).read()
 assert text.count({right!r}) == 1, text.count({right!r})
 open({str(header)!r}, "w").write(text.replace({right!r}, {wrong!r}))
 """
-    outcome = run(copied_package(tmp_path / "package") + edit + CALL)
+    outcome = run(copied_package(tmp_path / "package") + edit + call)
     assert outcome.status == 0, outcome.stderr
-    assert any(re.search(kinds, each) for each in outcome.result), outcome.result
+    return outcome.result
+
+
+@pytest.mark.sampled(2)
+@pytest.mark.parametrize("bug", BUGS)
+def test_a_planted_bug_is_found(tmp_path, bug) -> None:
+    found = outcome_of(tmp_path, BUGS[bug], CALL)
+    assert any(re.search(BUGS[bug][3], each) for each in found), found
+
+
+COUNT, PULLED = "ptx/count.cuh", "moe/pulled_rows.cuh"
+# Of the one launch.
+LAYER_BUGS = {
+    "counts that release nothing": (COUNT, "red.release.gpu.global", "red.relaxed.gpu.global", "race"),
+    "counts that acquire nothing": (COUNT, "ld.acquire.gpu.global", "ld.relaxed.gpu.global", "race"),
+    "rows counted before all lanes have brought theirs": (PULLED, "__syncwarp();  // all its lanes have", "", "race"),
+    "rows that are not waited for": (PULLED, "while (ptx::load_acquire", "while (false && ptx::load_acquire", "race"),
+    "one row too few": (PULLED, "< rows(first, tile.m_end))", "+ 1 < rows(first, tile.m_end))", "race"),
+    "no proxy fence": (PULLED, "ptx::fence_memory_for_async_proxy();", "", "proxy fence"),
+    "rows in another order than their counters": (
+        PULLED,
+        "counters_ + row / kRows,",
+        "counters_ + 1 + row / kRows,",
+        ".",
+    ),
+    "calls that are not counted": (FLAGS, "{ *ranks.calls = call_now(ranks, false); }", "{}", "race|deadlock"),
+    "results at their neighbours' slots": ("moe/sent_rows.cuh", "line[col]", "line[col ^ 1]", "bits"),
+}
+LAYER_CALL = """
+from rank_layers import Layer
+from deep_gemm import simulator
+result = []
+for schedule in ("lazy", "random"):
+    try:
+        with simulator.options(num_sms=2):
+            Layer([3, 9]).check(schedule, persistent=True)
+    except RuntimeError as error:
+        result.append(str(error))
+    except AssertionError:
+        result.append("bits")
+"""
+
+
+@pytest.mark.sampled(2)
+@pytest.mark.parametrize("bug", LAYER_BUGS)
+def test_a_bug_planted_into_the_one_launch_is_found(tmp_path, bug) -> None:
+    found = outcome_of(tmp_path, LAYER_BUGS[bug], LAYER_CALL)
+    assert any(re.search(LAYER_BUGS[bug][3], each) for each in found), found
 
 
 def fault_of(buffer: Any) -> list[int]:
@@ -170,7 +185,8 @@ def test_more_tokens_than_there_is_room_for(capfd) -> None:
     [
         (SimpleNamespace(size=lambda: 3), {}, "num_experts must be a multiple of the 3 ranks of group, got 4"),
         (SimpleNamespace(size=lambda: 2, rank=lambda: 0), {}, "device must be a GPU with a group of 2 ranks, got cpu"),
-        (simulator.ranks(2)[0], {"persistent": True}, "persistent must be False with a group of more than one rank"),
+        (None, {"tokens_at_once": 4}, "tokens_at_once must be None for one rank, got 4"),
+        (simulator.ranks(2)[0], {"tokens_at_once": 0}, "tokens_at_once must be at least 1, got 0"),
         (simulator.ranks(2)[1], {"timeout_s": 0}, "timeout_s must be a number of seconds above 0, got 0"),
     ],
 )

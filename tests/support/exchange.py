@@ -34,11 +34,13 @@ class Rank:
                 deep_gemm.mega_moe_pre_dispatch_sm90(
                     x, ids, weights, b.x, b.x_sf, b.topk_idx, b.topk_weights, num_tokens=len(x)
                 )
-                found, rows = mega_moe_ranks.bring_tokens(b, len(x), self.room)
+                found = mega_moe_ranks.find_rows(b, len(x), self.room, range(self.room))
+                rows = mega_moe_ranks.pull_rows(b, found, range(self.room))
                 count = found.source.shape[0]
                 down = torch.arange(count * HIDDEN).view(count, HIDDEN) % 97 + 100.0 * self.rank.rank()
                 down = (down + len(self.found)).bfloat16()
-                mega_moe_ranks.return_results(b, found, down, y)
+                mega_moe_ranks.push_rows(b, found, down, range(self.room))
+                mega_moe_ranks.combine(b, y)
                 self.found.append((found, rows, down))
 
 

@@ -10,8 +10,7 @@ namespace deep_gemm {
 DG_DEVICE void combine_token(const ResultsParams& params, int32_t token, int32_t column) {
     const Ranks& ranks = params.ranks;
     const uint8_t* const part = ranks.parts[ranks.rank];
-    const int64_t first = static_cast<int64_t>(token) * params.choices, bytes = int64_t{params.hidden} * 2,
-                  own = static_cast<int64_t>(ranks.rank) * params.room * params.choices;
+    const int64_t first = static_cast<int64_t>(token) * params.choices, bytes = int64_t{params.hidden} * 2;
     const auto* const ids = reinterpret_cast<const int64_t*>(part + ranks.ids);
     float sums[kResultPiece] = {};
 #pragma unroll 1
@@ -22,9 +21,8 @@ DG_DEVICE void combine_token(const ResultsParams& params, int32_t token, int32_t
         for (int32_t i = 0; i < kResultsAhead; ++i) {
             const int64_t choice = first + slot + i, id = slot + i < params.choices ? ids[choice] : -1;
             there[i] = id >= 0 && id < params.num_experts;
-            const uint8_t* from = part + ranks.results + choice * bytes;
-            if (there[i] && id / params.experts == ranks.rank) from = params.down + params.row_of[own + choice] * bytes;
-            rows[i] = there[i] ? *reinterpret_cast<const uint4*>(from + column * 2) : uint4{};
+            const uint8_t* const from = part + ranks.results + choice * bytes + column * 2;
+            rows[i] = there[i] ? *reinterpret_cast<const uint4*>(from) : uint4{};
         }
 #pragma unroll
         for (int32_t i = 0; i < kResultsAhead; ++i) {

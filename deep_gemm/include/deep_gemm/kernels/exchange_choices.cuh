@@ -18,15 +18,16 @@ DG_DEVICE void run_exchange_choices(const ChoicesParams& params) {
     if (block == 0) tell_all(ranks, Phase::tokens, call, params.tokens);
     if (threadIdx.x == 0) {
         const int32_t tokens = wait_for(ranks, Phase::tokens, other, call, block < ranks.count);
-        if (tokens > params.room) fail(ranks, Phase::tokens, other, call, tokens, params.room);
+        if (tokens > params.bound) fail(ranks, Phase::tokens, other, call, tokens, params.bound);
         shared_tokens = tokens;
     }
     __syncthreads();
-    const int32_t chosen = shared_tokens * params.choices, all = params.room * params.choices,
+    const int32_t chosen = (shared_tokens - params.first_token) * params.choices, all = params.room * params.choices,
                   first_expert = ranks.rank * params.experts;
     const uint8_t* const part = ranks.parts[other];
-    const auto* const ids = reinterpret_cast<const int64_t*>(part + ranks.ids);
-    const auto* const weights = reinterpret_cast<const float*>(part + ranks.weights);
+    const int64_t first = int64_t{params.first_token} * params.choices;
+    const auto* const ids = reinterpret_cast<const int64_t*>(part + ranks.ids) + first;
+    const auto* const weights = reinterpret_cast<const float*>(part + ranks.weights) + first;
     const int64_t begin = static_cast<int64_t>(other) * all;
     const int32_t step = blocks / ranks.count * kRankThreads;
 #pragma unroll 4

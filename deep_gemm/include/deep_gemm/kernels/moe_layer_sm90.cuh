@@ -44,20 +44,39 @@ DG_DEVICE void write_rows(const Smem<kUp>& smem, const MoeLayerParams& params, i
     main_loop.end();
 }
 
-/// The load warp's tiles of down.
-template <Constant<MoeLayerConfig> c, Constant<GemmConfig> kDown>
-DG_DEVICE void load_ready_rows(const Smem<kDown>& smem, const MoeLayerParams& params) {
-    DownTiles<c> tiles(params.down, smem.groups());
-    Loader<kDown> loader(smem, params.down);
-    const ReadyRows<c> ready(params);
+/// The load warp's tiles of a product whose rows come while it runs.
+template <typename Tiles, Constant<GemmConfig> product, typename Ready>
+DG_DEVICE void load_ready_rows(const Smem<product>& smem, const GemmParams& params, const Ready& ready) {
+    Tiles tiles(params, smem.groups());
+    Loader<product> loader(smem, params);
     Tile tile = {};
     while (tiles.next(tile)) {
         tiles.place(tile);
         ready.wait(tile);
-        loader.copy(tile, tile_source<kDown>(params.down, tile));
+        loader.copy(tile, tile_source<product>(params, tile));
     }
-    if constexpr (kDown.multicasts()) loader.drain();
+    if constexpr (product.multicasts()) loader.drain();
 }
+
+/// Rows lie here, and results stay here: what moe_layer_ranks_sm90.cuh does otherwise.
+template <Constant<MoeLayerConfig> c, Constant<GemmConfig> kUp, Constant<GemmConfig> kDown>
+struct RowsHere {
+    const MoeLayerParams& params;
+
+    DG_DEVICE void load_up(const Smem<kUp>& smem) const {
+        LoadRole<kUp> load(smem, params.up);
+        load.begin();
+        load.run();
+    }
+    /// By the last two warps of those that load.
+    DG_DEVICE void bring(const Smem<kUp>&, int32_t) const {}
+    DG_DEVICE void multiply_down(const Smem<kDown>& smem, int32_t warpgroup) const {
+        multiply_tiles<kDown, DownTiles<c>>(smem, params.down, warpgroup);
+    }
+    DG_DEVICE void store_down(const Smem<kDown>& smem) const {
+        if constexpr (has_store_warp(c.down)) store_tiles<kDown, DownTiles<c>>(smem, params.down);
+    }
+};
 
 /// Those that initialise_*_barriers make.
 template <Constant<GemmConfig> c>
@@ -107,8 +126,8 @@ DG_DEVICE void change_products(const Smem<kUp>& up, const Smem<kDown>& down) {
     meet<kDown>();
 }
 
-template <Constant<MoeLayerConfig> c>
-DG_DEVICE void run_moe_layer_sm90(const MoeLayerParams& params) {
+template <Constant<MoeLayerConfig> c, typename Rows>
+DG_DEVICE void run_moe_layer(const MoeLayerParams& params, const Rows& rows) {
     constexpr Constant<GemmConfig> kUp = MoeLayerParts<c>::kUp, kDown = MoeLayerParts<c>::kDown;
     static_assert(fit_together(c.up, c.down) && may_be_in_layer(c.up) && may_be_in_layer(c.down));
     static_assert(c.up.gate.any() && c.up.output_scaling.any() && !has_step_params(c.down));
@@ -133,26 +152,27 @@ DG_DEVICE void run_moe_layer_sm90(const MoeLayerParams& params) {
 
     if (is_loading) {
         if constexpr (moves_registers(c.up)) ptx::give_registers<load_registers(c.up)>();
-        if (warp == 0) {
-            LoadRole<kUp> load(up, params.up);
-            load.begin();
-            load.run();
-        }
+        if (warp == 0) rows.load_up(up);
         if constexpr (c.up.has_block_scales())
             if (warp == 1) load_block_scales<kUp>(up, params.up);
+        if (warp >= 2) rows.bring(up, warp - 2);
         change_products(up, down);
-        if (warp == 0) load_ready_rows<c>(down, params);
+        if (warp == 0) load_ready_rows<DownTiles<c>, kDown>(down, params.down, ReadyRows<c>(params));
         if constexpr (c.down.has_block_scales())
             if (warp == 1) load_block_scales<kDown, DownTiles<c>>(down, params.down);
-        if constexpr (has_store_warp(c.down))
-            if (warp == 3 && ptx::elect_one()) store_tiles<kDown, DownTiles<c>>(down, params.down);
+        if (warp == 3 && ptx::elect_one()) rows.store_down(down);
     } else {
         if constexpr (moves_registers(c.up)) ptx::take_registers<math_registers(c.up)>();
         write_rows<c>(up, params, warpgroup);
         change_products(up, down);
-        multiply_tiles<kDown, DownTiles<c>>(down, params.down, warpgroup);
+        rows.multiply_down(down, warpgroup);
     }
     // No CTA may leave while others write to it: who copies for others waits for their arrivals (drain).
+}
+
+template <Constant<MoeLayerConfig> c>
+DG_DEVICE void run_moe_layer_sm90(const MoeLayerParams& params) {
+    run_moe_layer<c>(params, RowsHere<c, MoeLayerParts<c>::kUp, MoeLayerParts<c>::kDown>{params});
 }
 
 }  // namespace deep_gemm

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <deep_gemm/params.cuh>
+#include <deep_gemm/ranks/config.cuh>
 
 namespace deep_gemm {
 
@@ -39,6 +40,18 @@ struct MoeLayerParams {
     GemmParamsWithSteps up;
     DownParams down;
     uint32_t* ready;  // of each block of rows: ReadyRows
+};
+
+inline constexpr int32_t kPullWarps = 2;  // of a CTA
+inline constexpr int32_t kSentCols = 32;  // of a row, of which four lanes store 8 each
+
+/// Whether results can go from registers to the ranks whose they are.
+constexpr bool may_be_sent(const GemmConfig& c) { return c.swap_ab || c.held_cols() % kSentCols == 0; }
+
+/// Where rows come from other ranks and results go there.
+struct MoeLayerRanksParams : MoeLayerParams {
+    PullParams travel;
+    uint32_t* pulled;  // of each block of rows: PulledRows
 };
 
 }  // namespace deep_gemm

@@ -12,6 +12,12 @@
 
 namespace deep_gemm {
 
+/// Tiles side by side along N, those included that only fill up a cluster.
+template <Constant<GemmConfig> product>
+DG_DEVICE uint32_t blocks_of_n(const GemmParams& params) {
+    return (extent_n<product>(params) + product.super_tile_n() - 1) / product.super_tile_n() * product.cluster_n();
+}
+
 template <Constant<MoeLayerConfig> c>
 class ReadyRows {
 public:
@@ -36,12 +42,6 @@ public:
     }
 
 private:
-    /// Tiles side by side along N, those included that only fill up a cluster.
-    template <Constant<GemmConfig> product>
-    static DG_DEVICE uint32_t blocks_of_n(const GemmParams& params) {
-        return (extent_n<product>(params) + product.super_tile_n() - 1) / product.super_tile_n() * product.cluster_n();
-    }
-
     DG_DEVICE uint32_t* counter(const Tile& tile) const {
         return counters_ + (c.up.swap_ab ? tile.col : tile.row) / c.up.tile_m();
     }

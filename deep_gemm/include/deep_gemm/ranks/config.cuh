@@ -31,42 +31,41 @@ struct Ranks {
     int64_t ids, weights, x, x_scales, results;
 };
 
-/// What all ranks chose -> this rank's experts and their weights. `room` tokens of each rank.
+/// What all ranks chose -> this rank's experts and their weights. `room` tokens of each rank, from `first_token` on.
 struct ChoicesParams {
     Ranks ranks;
     int32_t* ids;        // [ranks][room][choices]: of this rank's experts, or -1
     float* row_weights;  // likewise
-    int32_t tokens;      // of this rank
-    int32_t room, choices, experts;
+    int32_t tokens;      // of this rank, all of them
+    int32_t bound;       // of any rank's tokens
+    int32_t first_token, room, choices, experts;
+};
+
+/// Whose the rows of experts here are.
+struct TravelParams {
+    Ranks ranks;
+    const int32_t* source;  // [rows]: which of [ranks][room][choices]; -1: none
+    int32_t rows, first_token, room, choices, hidden;
 };
 
 /// Rows of tokens to where their experts read them. Strides of elements.
-struct PullParams {
-    Ranks ranks;
-    const int32_t* source;  // [rows]: which of [ranks][room][choices]; -1: none
-    uint8_t* out;           // [rows][hidden]
+struct PullParams : TravelParams {
+    uint8_t* out;  // [rows][hidden]
     float* out_scales;
     int64_t out_s_row_stride, out_s_k_stride;
-    int32_t rows, room, choices, hidden;
 };
 
 /// Rows of results to the ranks whose tokens they are of.
-struct PushParams {
-    Ranks ranks;
-    const int32_t* source;
+struct PushParams : TravelParams {
     const uint8_t* down;  // [rows][hidden], bfloat16
-    int32_t rows, room, choices, hidden;
 };
 
-/// The sum of each token's results, in the order of its slots: those of this rank's experts from `down`, where `row_of`
-/// says.
+/// The sum of each token's results, in the order of its slots.
 struct ResultsParams {
     Ranks ranks;
-    const uint8_t* down;
-    const int32_t* row_of;  // [ranks][room][choices]
-    uint8_t* out;           // [tokens][hidden], bfloat16
+    uint8_t* out;  // [tokens][hidden], bfloat16
     int64_t out_row_stride;
-    int32_t tokens, room, choices, hidden, experts, num_experts;
+    int32_t tokens, choices, hidden, num_experts;
     int32_t column_blocks;
 };
 

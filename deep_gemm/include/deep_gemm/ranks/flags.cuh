@@ -16,10 +16,13 @@ DG_DEVICE uint64_t* flag_of(const Ranks& ranks, int32_t in, Phase phase, int32_t
     return reinterpret_cast<uint64_t*>(ranks.parts[in]) + static_cast<int32_t>(phase) * kMaxRanks + by;
 }
 
-/// The number of this call, before `next_call` and behind it.
+/// The number of this call, before `count_call` and behind it.
 DG_DEVICE uint32_t call_now(const Ranks& ranks, bool counted) {
     return *static_cast<volatile uint32_t*>(ranks.calls) + (counted ? 0 : 1);
 }
+
+/// One thread, in a launch that does not ask: those that come behind it are told the number as it is from now on.
+DG_DEVICE void count_call(const Ranks& ranks) { *ranks.calls = call_now(ranks, false); }
 
 /// By all threads of a block, of which there are as many as ranks: what earlier launches have written here, or sent to
 /// others, is there for whoever sees the flag.

@@ -10,7 +10,7 @@
 
 namespace deep_gemm {
 
-/// How math warps get D out.
+/// How math warps get D out. (Another kernel may have a way of its own.)
 template <Constant<GemmConfig> c, bool = is_staged(c.store), bool = has_store_warp(c)>
 struct SelectStores {
     using Type = DirectStores<c>;
@@ -31,7 +31,7 @@ using FoundRuns = FoundRunsOf<c, Smem<c>, fragment_d_cols(c), c.sm90.math_warpgr
 
 /// The end of 64 rows of a tile.
 template <Constant<GemmConfig> c>
-DG_DEVICE void store_subtile(Sums<c>& total, const Tile& tile, int32_t warpgroup, int32_t subtile, Stores<c>& stores,
+DG_DEVICE void store_subtile(Sums<c>& total, const Tile& tile, int32_t warpgroup, int32_t subtile, auto& stores,
                              const PaddingRows<c>& padding, const GemmParams& params) {
     const Fragment<c> at(tile, first_row(c, warpgroup) + subtile * subtile_step(c), params);
     Results<c> results;
@@ -41,7 +41,7 @@ DG_DEVICE void store_subtile(Sums<c>& total, const Tile& tile, int32_t warpgroup
 
 /// The same of all its rows where others have some of the columns that share a scale.
 template <Constant<GemmConfig> c, int32_t kSubtiles>
-DG_DEVICE void store_exchanged(Sums<c> (&total)[kSubtiles], const Tile& tile, int32_t warpgroup, Stores<c>& stores,
+DG_DEVICE void store_exchanged(Sums<c> (&total)[kSubtiles], const Tile& tile, int32_t warpgroup, auto& stores,
                                const PaddingRows<c>& padding, FoundRuns<c>& runs, const GemmParams& params) {
     const auto place = [&](int32_t subtile, bool finds) {
         Fragment<c> at(tile, first_row(c, warpgroup) + subtile * subtile_step(c), params);
@@ -67,7 +67,7 @@ DG_DEVICE void store_exchanged(Sums<c> (&total)[kSubtiles], const Tile& tile, in
 /// A warpgroup's rows of a tile, of which other warps of the cluster may hold parts.
 template <Constant<GemmConfig> c, bool kMayBeShared>
 DG_DEVICE void store_tile(const Smem<c>& smem, typename MainLoop<c>::Totals& total, const Tile& tile, int32_t warpgroup,
-                          Stores<c>& stores, PaddingRows<c>& padding, FoundRuns<c>& runs, const GemmParams& params) {
+                          auto& stores, PaddingRows<c>& padding, FoundRuns<c>& runs, const GemmParams& params) {
     constexpr int32_t kSubtiles = MainLoop<c>::kSubtiles;
     if constexpr (k_parts(c) > 1) {
         static_assert(kSubtiles == 1, "a warp owns 16 rows of a tile whose K is split");
