@@ -157,6 +157,7 @@ inline constexpr auto kFieldsOf<sm90::Schedule> = std::tuple{
     Field{"math_warpgroups", &sm90::Schedule::math_warpgroups},
     Field{"look_ahead", &sm90::Schedule::look_ahead},
     Field{"wgmma_products", &sm90::Schedule::wgmma_products},
+    Field{"rescales", &sm90::Schedule::rescales},
 };
 template <>
 inline constexpr auto kFieldsOf<sm100::Schedule> = std::tuple{

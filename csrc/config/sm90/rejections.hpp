@@ -27,7 +27,8 @@ inline int32_t most_asymmetric_cols(const GemmConfig& c) {
 /// has 16 bits, without C.
 inline bool spills(const GemmConfig& c) {
     const bool tall = warpgroup_rows(c) > kWgmmaRows, wide = tall && c.tile.cols >= 128;
-    if (c.rows_operand().packed() && c.scaled() &&
+    const bool two_sets = c.scaled() && !c.sm90.rescales;
+    if (c.rows_operand().packed() && two_sets &&
         ((c.split_k.last_tiles && c.tile.cols >= 160) ||
          ((!has_fixed_extents(c.grouping) || bits(c.cols_operand().element) == 16) && c.tile.cols > 160)))
         return true;
@@ -39,9 +40,9 @@ inline bool spills(const GemmConfig& c) {
         return true;
     if (c.gate.kind == GateKind::geglu_erf && c.scaled() && wide) return true;
     if (c.gate.any() && c.output_scaling.any() && tall && c.swap_ab && c.tile.cols > 64) return true;
-    if (c.gate.any() && c.rows_operand().packed() && c.scaled() && c.tile.cols >= 192) return true;
+    if (c.gate.any() && c.rows_operand().packed() && c.scaled() && c.tile.cols >= (two_sets ? 192 : 256)) return true;
     if (c.gate.any() && c.add_c && ((tall && c.tile.cols > 64) || c.tile.cols >= 160)) return true;
-    if (!c.scaled())
+    if (!two_sets)
         return warpgroup_rows(c) / kWgmmaRows * c.tile.cols / 2 > 128 ||
                (tall && c.split_k.last_tiles && c.tile.cols == 112) ||
                (c.bias != Element::none && !has_fixed_extents(c.grouping) && c.tile.cols > 224);
@@ -93,7 +94,8 @@ inline std::string_view rejection(const Problem& p, const GemmConfig& c, int64_t
         return "columns do not divide into groups of 8 gates and 8 ups";
     if (c.rows_operand().packed() && (c.cluster.cols > 1 || warpgroup_rows(c) > kWgmmaRows))
         return "packed weights are converted for 64 rows at a time, by one CTA";
-    if (scale_groups(c) > 1 && c.rows_operand().packed() && (scale_groups(c) + 1) * c.tile.cols / 2 > kGroupSums)
+    if (scale_groups(c) > 1 && c.rows_operand().packed() && !c.sm90.rescales &&
+        (scale_groups(c) + 1) * c.tile.cols / 2 > kGroupSums)
         return "sums of each group of scales take more registers";
     if (scale_groups(c) > 1 && warpgroup_rows(c) > kWgmmaRows)
         return "groups of scales within a K block are promoted for 64 rows at a time";

@@ -37,6 +37,18 @@ inline bool multiplies_scales(const Problem& p, const GemmConfig& c) {
            k_parts(c) == 1;
 }
 
+/// Whether one set of sums may serve groups of K with scales of their own (mma/sm90/rescale.cuh): of packed weights
+/// beside BF16, whose exponents a scale's power of two goes into. It has other last bits than two sets, so only where
+/// none are promised: experts' rows have theirs whatever the tile.
+inline bool may_rescale(const Problem& p) {
+    return p.b.packed() && p.a.element == Element::bf16 && p.b.scaling.per_row() && !p.b.scaling.in_conversion() &&
+           p.grouping == Grouping::dense && !p.batch_invariant;
+}
+
+/// Up to so many columns two sets are faster: one is promoted while the other is added to, and no scale is taken apart
+/// (docs/notes/packed-speed.md).
+inline constexpr int32_t kMaxColsOfTwoSets = 64;
+
 /// Whether warpgroups look for their next stage early, and a tile is stored under the next one's first wgmma
 /// (docs/notes/tried.md).
 inline bool looks_ahead(const GemmConfig& c) {

@@ -8,6 +8,7 @@
 
 #include "../candidate.hpp"
 #include "clusters.hpp"
+#include "schedule.hpp"
 
 namespace deep_gemm::sm90 {
 
@@ -85,7 +86,7 @@ inline std::vector<TileShape> packed_tile_shapes(const Problem& p) {
     for (const int32_t rows : {64, 128})
         for (const int32_t cols : {8, 16, 24, 32, 48, 64, 96, 128}) shapes.push_back({rows, cols, k});
     for (const int32_t cols : {160, 192}) shapes.push_back({128, cols, k});
-    if (!scales_blocks(p))
+    if (!scales_blocks(p) || may_rescale(p))
         for (const int32_t cols : {224, 256}) shapes.push_back({128, cols, k});
     return shapes;
 }

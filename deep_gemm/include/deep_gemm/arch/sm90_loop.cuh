@@ -35,7 +35,8 @@ constexpr int32_t fragment_registers(const GemmConfig& c) {
 constexpr bool overlaps_blocks(const GemmConfig& c) {
     const int32_t scales =
         c.col_scales().per_row() && !scales_stay_in_smem(c) ? c.tile.cols / 4 : block_scale_values(c);
-    return c.scaled() && scale_groups(c) == 1 && warpgroup_rows(c) == kWgmmaRows && !c.sm90.wgmma_products &&
+    return c.scaled() && !c.sm90.rescales && scale_groups(c) == 1 && warpgroup_rows(c) == kWgmmaRows &&
+           !c.sm90.wgmma_products &&
            3 * c.tile.cols / 2 + 2 * (scales + fragment_registers(c)) <= math_registers(c) - 36;
 }
 

@@ -9,7 +9,8 @@ struct Schedule {
     int32_t math_warpgroups = 2;  // those that take turns included (SplitK::warpgroups)
     bool look_ahead = false;      // a warpgroup finds its next stage while its wgmma run, not after promoting them
     bool wgmma_products =
-        false;  // of row and column scales: one TF32 wgmma a K block, not each thread's multiplications
+        false;              // of row and column scales: one TF32 wgmma a K block, not each thread's multiplications
+    bool rescales = false;  // sums are those of all groups of K, in units of one scale after the other
 
     constexpr bool operator==(const Schedule&) const = default;
 };

@@ -83,15 +83,16 @@ constexpr uint32_t in_both(uint32_t half) { return half << 16 | half; }
 template <>
 struct Convert<Element::s4b, Element::bf16> {
     static constexpr uint32_t kMinus8 = in_both(0xbc80);  // 2^-9 of it
+    static constexpr uint32_t kFactors = 0x7b807d80;      // of both rows: 2^124 below, 2^120 above
 
-    static DG_DEVICE void run(uint32_t word, uint32_t (&step)[4], uint32_t zero = kMinus8,
-                              uint32_t next_zero = kMinus8) {
-        constexpr uint32_t kTwo124 = in_both(0x7d80), kTwo120 = in_both(0x7b80);
+    static DG_DEVICE void run(uint32_t word, uint32_t (&step)[4], uint32_t zero = kMinus8, uint32_t next_zero = kMinus8,
+                              uint32_t factor = in_both(kFactors & 0xffff),
+                              uint32_t next_factor = in_both(kFactors >> 16)) {
         const uint32_t upper = word >> 8;
-        step[0] = ptx::fma_bf16x2(word & in_both(0x0f), kTwo124, zero);
-        step[1] = ptx::fma_bf16x2(word & in_both(0xf0), kTwo120, next_zero);
-        step[2] = ptx::fma_bf16x2(upper & in_both(0x0f), kTwo124, zero);
-        step[3] = ptx::fma_bf16x2(upper & in_both(0xf0), kTwo120, next_zero);
+        step[0] = ptx::fma_bf16x2(word & in_both(0x0f), factor, zero);
+        step[1] = ptx::fma_bf16x2(word & in_both(0xf0), next_factor, next_zero);
+        step[2] = ptx::fma_bf16x2(upper & in_both(0x0f), factor, zero);
+        step[3] = ptx::fma_bf16x2(upper & in_both(0xf0), next_factor, next_zero);
     }
 };
 template <>
@@ -126,12 +127,13 @@ struct Convert<Element::u4, Element::fp16> : Convert<Element::s4b, Element::fp16
 template <>
 struct Convert<Element::s8b, Element::bf16> {
     static constexpr uint32_t kMinus128 = in_both(0xbe80);
+    static constexpr uint32_t kFactors = in_both(0x7d80);  // 2^124
 
     static DG_DEVICE void run(uint32_t word, uint32_t& first, uint32_t& second, uint32_t zero = kMinus128,
-                              uint32_t next_zero = kMinus128) {
-        constexpr uint32_t kTwo124 = in_both(0x7d80);
-        first = ptx::fma_bf16x2(word & in_both(0xff), kTwo124, zero);
-        second = ptx::fma_bf16x2(word >> 8 & in_both(0xff), kTwo124, next_zero);
+                              uint32_t next_zero = kMinus128, uint32_t factor = kFactors,
+                              uint32_t next_factor = kFactors) {
+        first = ptx::fma_bf16x2(word & in_both(0xff), factor, zero);
+        second = ptx::fma_bf16x2(word >> 8 & in_both(0xff), next_factor, next_zero);
     }
 };
 template <>
@@ -156,6 +158,7 @@ struct Convert<Element::u8, Element::fp16> : Convert<Element::s8b, Element::fp16
 template <>
 struct Convert<Element::e2m1, Element::bf16> {
     static constexpr uint32_t kOne = in_both(0x7e80);  // a scale of 1
+    static constexpr uint32_t kFactors = kOne;
 
     static DG_DEVICE void run(uint32_t word, uint32_t (&step)[4], uint32_t scale, uint32_t next_scale) {
         constexpr uint32_t kCode = in_both(0x81c0);
@@ -195,10 +198,12 @@ struct Convert<Element::e2m1, Element::fp16> {
 /// mantissa, and the second's is in the other bits.
 template <>
 struct Convert<Element::e4m3p, Element::bf16> {
-    static DG_DEVICE void run(uint32_t word, uint32_t& first, uint32_t& second) {
-        constexpr uint32_t kTwo112 = in_both(0x7780);  // biases differ by 120
-        first = ptx::multiply_bf16x2(word & in_both(0x87f0), kTwo112);
-        second = ptx::multiply_bf16x2((word << 4 & in_both(0x80f0)) | (word >> 4 & in_both(0x0700)), kTwo112);
+    static constexpr uint32_t kFactors = in_both(0x7780);  // 2^112: biases differ by 120
+
+    static DG_DEVICE void run(uint32_t word, uint32_t& first, uint32_t& second, uint32_t factor = kFactors,
+                              uint32_t next_factor = kFactors) {
+        first = ptx::multiply_bf16x2(word & in_both(0x87f0), factor);
+        second = ptx::multiply_bf16x2((word << 4 & in_both(0x80f0)) | (word >> 4 & in_both(0x0700)), next_factor);
     }
 };
 template <>

@@ -37,6 +37,12 @@ DG_DEVICE int32_t load_shared_int(uint32_t address) {
     return value;
 }
 
+DG_DEVICE int2 load_shared_int_x2(uint32_t address) {
+    int2 v;
+    asm volatile("ld.shared.v2.s32 {%0, %1}, [%2];" : "=r"(v.x), "=r"(v.y) : "r"(address));
+    return v;
+}
+
 DG_DEVICE int4 load_shared_int_x4(uint32_t address) {
     int4 v;
     asm volatile("ld.shared.v4.s32 {%0, %1, %2, %3}, [%4];"

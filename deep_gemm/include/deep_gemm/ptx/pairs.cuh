@@ -30,6 +30,13 @@ DG_DEVICE uint32_t multiply_bf16x2(uint32_t a, uint32_t b) {
 #endif
 }
 
+/// min.bf16x2
+DG_DEVICE uint32_t min_bf16x2(uint32_t a, uint32_t b) {
+    uint32_t least;
+    asm("min.bf16x2 %0, %1, %2;" : "=r"(least) : "r"(a), "r"(b));
+    return least;
+}
+
 /// mul.rn.f16x2
 DG_DEVICE uint32_t multiply_f16x2(uint32_t a, uint32_t b) {
     uint32_t product;

@@ -9,6 +9,7 @@
 #include <deep_gemm/mma/sm90/promote/groups.cuh>
 #include <deep_gemm/mma/sm90/promote/in_turn.cuh>
 #include <deep_gemm/mma/sm90/promote/overlapped.cuh>
+#include <deep_gemm/mma/sm90/rescale.cuh>
 
 namespace deep_gemm {
 
@@ -29,6 +30,7 @@ struct FirstOf<Case<false, Way>, Others...> : FirstOf<Others...> {};
 template <Constant<GemmConfig> c>
 using WayThroughK = typename FirstOf<Case<!c.scaled() && c.rows_operand().packed(), AccumulateConverted<c>>,  //
                                      Case<!c.scaled(), Accumulate<c>>,                                        //
+                                     Case<c.sm90.rescales, Rescale<c>>,                                       //
                                      Case<(scale_groups(c) > 1) && c.rows_operand().packed(), PromoteGroups<c>>,
                                      Case<(scale_groups(c) > 1), PromoteGroupByGroup<c>>,  //
                                      Case<overlaps_blocks(c), PromoteOverlapped<c>>,       //

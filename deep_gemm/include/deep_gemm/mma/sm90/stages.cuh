@@ -151,6 +151,17 @@ public:
         row[1] = ptx::load_shared(mine + Fragment16x8::kHalfRows * 4);
     }
 
+    /// The words of their zero points, of the `group`th group of those.
+    DG_DEVICE void load_zeros(uint32_t (&words)[2], int32_t group) const {
+        const uint32_t mine = Fragment16x8::thread_word(smem_.zeros(ring_.stage), group * c.tile.rows + first_row_);
+        words[0] = static_cast<uint32_t>(ptx::load_shared_int(mine));
+        words[1] = static_cast<uint32_t>(ptx::load_shared_int(mine + Fragment16x8::kHalfRows * 4));
+    }
+
+    /// This thread's first unit of packed rows, and the columns.
+    DG_DEVICE uint32_t packed_units() const { return rows(0) + threadIdx.x % 128 * PackedUnits<c>::kThreadBytes; }
+    DG_DEVICE uint32_t cols() const { return smem_.cols(ring_.stage); }
+
     /// `first` of a tile: warpgroups that issue in turn begin one behind the other, and stay so.
     DG_DEVICE void start(Block<c>& block, bool first) const {
         load_scales(block, 0);
