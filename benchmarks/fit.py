@@ -111,8 +111,9 @@ class Data:
             document = read_calibration(path)
             assert document["columns"] == COLUMNS, f"{path} has other columns"
             self.num_sms = num_sms = document["machine"].get("num_sms", HOPPER_SMS)
-            self.gpu = self.gpu or document["machine"]["gpu"]
-            assert self.gpu == document["machine"]["gpu"], f"{path} is of another GPU than the files before"
+            gpu = document["machine"].get("gpu", FITTED_ON)  # the simulator stands for it
+            assert self.gpu in ("", gpu), f"{path} is of another GPU than the files before"
+            self.gpu = gpu
             for problem in document["problems"]:
                 case = problem["case"]
                 if case[0] not in kinds:
