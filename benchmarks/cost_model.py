@@ -352,7 +352,8 @@ def estimate_us(x: dict[str, float], c: Configs, num_sms: int = HOPPER_SMS) -> n
     of_tile = np.where(c.multicasts, x["multicast_tile_cycles"], 0)
     of_tile = of_tile + np.where(c.skips_padding, x["padding_tile_cycles"], 0)
     tile = x["tile_cycles"] + of_tile + elements * of_element
-    compute_us = waves * (k_blocks * block_cycles(x, c, num_ctas / num_sms) + tile) / x["clock_mhz"]
+    wave_us = (k_blocks * block_cycles(x, c, num_ctas / num_sms) + tile) / x["clock_mhz"]
+    compute_us = waves * wave_us
     rows = expected_rows(c)
     power_us = 2e-6 * rows * c.n * k / x["tflops"]
     stored = rows * c.n * c.output_bytes
@@ -371,4 +372,6 @@ def estimate_us(x: dict[str, float], c: Configs, num_sms: int = HOPPER_SMS) -> n
     last_us = area * c.output_bytes / x["last_gb_per_s"] / 1e3
     pair = np.where(c.multicasts, x["multicast_us"], 0)
     hidden = norm(x["overlap_norm"], compute_us, memory_us, power_us, added_us)
-    return x["launch_us"] + pair + split + last_us + hidden
+    waits_for_last = (c.kind == MASKED) & (waves > 1)
+    last_wave_us = np.where(waits_for_last, x["idle_last_wave"] * wave_us * (np.ceil(walks) - walks), 0)
+    return x["launch_us"] + last_wave_us + pair + split + last_us + hidden

@@ -67,6 +67,7 @@ RANGES = {
     "idle_memory": (0.001, 1),
     "idle_group_memory": (0.001, 1),
     "idle_from_us": (5, 60),
+    "idle_last_wave": (0.001, 1),
     "overlap_norm": (1.8, 12),
     "block_norm": (6, 9),
     "smem_bytes_per_cycle": (90, 256),

@@ -159,7 +159,7 @@ struct CostModel : CostConstants {
             tile_cycles + pair + (c.skips_padding ? padding_tile_cycles : 0) + elements * element_cycles(c);
         const double area = static_cast<double>(num_ctas / c.k_ctas()) * elements;
         const double cycles = block_cycles(p, c, static_cast<double>(num_ctas) / p.num_sms);
-        const double compute_us = waves * (k_blocks * cycles + tile) / clock_mhz;
+        const double wave_us = (k_blocks * cycles + tile) / clock_mhz, compute_us = waves * wave_us;
         const double power_us = 2e-6 * expected_rows(p) * p.n * p.k / tflops;
 
         const double rows = expected_rows(p), stored = rows * bytes_of(p.output, static_cast<double>(p.n));
@@ -184,7 +184,9 @@ struct CostModel : CostConstants {
         const double hidden =
             between ? norm(own_added_norm, {norm(overlap_norm, {compute_us, memory_us, power_us}), added_us})
                     : norm(overlap_norm, {compute_us, memory_us, power_us, added_us});
-        return launch_us + (c.multicasts() ? multicast_us : 0) + split + last_us + hidden;
+        const bool waits_for_last = c.grouping == Grouping::masked && waves > 1;  // while memory has little to do
+        const double last_wave_us = waits_for_last ? idle_last_wave * wave_us * (std::ceil(walks) - walks) : 0;
+        return launch_us + last_wave_us + (c.multicasts() ? multicast_us : 0) + split + last_us + hidden;
     }
 };
 

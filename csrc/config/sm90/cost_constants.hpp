@@ -18,6 +18,7 @@ struct CostConstants {
     double last_gb_per_s = 3941;                        // D of the last wave of tiles, which hides behind nothing
     double idle_memory = 0.3, idle_group_memory = 0.1;  // reading takes longer by so much of the SMs' idle share, if it
     double idle_from_us = 20;                           // takes longer than this at all; of experts, whose counts vary
+    double idle_last_wave = 0.1;             // of a wave of masked tiles, by the CTAs that the last one leaves idle
     double added_gb_per_s = 2400;            // FP32 added to memory by the L2, straight tiles, lines asked for before,
     double added_unfetched_gb_per_s = 1360;  // or not,
     double added_swapped_gb_per_s = 941;     // swapped tiles
