@@ -71,7 +71,16 @@ def device(request: pytest.FixtureRequest) -> Iterator[torch.device]:
     deep_gemm.set_fp32_scales(before, "cpu")
 
 
-SETTINGS = ("num_sms", "tc_util", "pdl", "ignore_compile_dims", "block_m_multiple_of", "block_n_multiple_of")
+SETTINGS = (
+    "num_sms",
+    "tc_util",
+    "pdl",
+    "ignore_compile_dims",
+    "block_m_multiple_of",
+    "block_n_multiple_of",
+    "batch_invariant",
+    "fp32_scales",
+)
 
 
 @pytest.fixture(autouse=True)

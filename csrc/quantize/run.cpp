@@ -31,8 +31,8 @@ std::string config_text(const QuantizeConfig& c) {
     return concat("{.input = Element::", facts(c.input).name, ", .output = Element::", facts(c.output).name,
                   ", .share = ScaleShare::", name(c.share), ", .group = ", c.group, ", .rows = ", c.rows,
                   ", .threads = ", c.threads, ", .scales = ScaleForm::", name(c.scales),
-                  ", .gate = GateKind::", name(c.gate), ", .interleaved = ", text(c.interleaved),
-                  ", .row_scale = ", text(c.row_scale), ", .zeros = ", text(c.zeros), ", .sums = ", text(c.sums),
+                  ", .gate = GateKind::", name(c.gate), ", .gate_numbers = ", text(c.gate_numbers),
+                  ", .interleaved = ", text(c.interleaved), ", .row_scale = ", text(c.row_scale), ", .zeros = ", text(c.zeros), ", .sums = ", text(c.sums),
                   ", .wide = ", text(c.wide), ", .layout = RowLayout::", name(c.layout), "}");
 }
 
@@ -81,18 +81,18 @@ int64_t plan_quantize(QuantizeCall& call, int32_t sms) {
     QuantizeParams& p = call.params;
     const int64_t rows = std::max<int64_t>(call.likely_rows, 1);
     int64_t of_rows = kBlockRows;
-    p.k_units = 1;
+    int64_t k_units = 1;
     if (c.share == ScaleShare::k_group) {
         of_rows = c.rows = choose_rows(call, sms);
-        p.k_units = static_cast<int32_t>(divided(p.k, kWarpK));
+        k_units = divided(p.k, kWarpK);
     } else if (c.share == ScaleShare::row) {
         of_rows = 1, c.threads = choose_threads(call, sms);
     } else {
-        p.k_units = static_cast<int32_t>(divided(p.k, kBlockK)), c.threads = kBlockThreads;
+        k_units = divided(p.k, kBlockK), c.threads = kBlockThreads;
     }
-    p.row_tiles = static_cast<int32_t>(divided(rows, of_rows));
-    const int64_t tiles = call.matrices * p.row_tiles * p.k_units;
+    const int64_t row_tiles = divided(rows, of_rows), tiles = call.matrices * row_tiles * k_units;
     require(tiles < (int64_t{1} << 31), "x needs ", tiles, " warps or blocks, more than a launch counts");
+    p.k_units = FastDivisor(static_cast<uint32_t>(k_units)), p.row_tiles = FastDivisor(static_cast<uint32_t>(row_tiles));
     p.tiles = static_cast<int32_t>(tiles);
     return c.share == ScaleShare::k_group ? divided(tiles, kQuantizeWarps) : tiles;
 }

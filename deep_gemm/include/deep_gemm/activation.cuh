@@ -13,7 +13,7 @@ namespace deep_gemm {
 /// the step's NaN is dropped, and it is 0.
 DG_DEVICE float sigmoid_of(float x) {
     constexpr float kQuarter = 0.25f;
-    const float quarter = __fmul_rn(kQuarter, __fadd_rn(1.0f, expf(-x))), first = ptx::reciprocal_approx(quarter);
+    const float quarter = __fmaf_rn(kQuarter, expf(-x), kQuarter), first = ptx::reciprocal_approx(quarter);
     const float error = fminf(__fmaf_rn(-quarter, first, 1.0f), 1.0f);
     return __fmul_rn(kQuarter, __fmaf_rn(error, first, first));
 }
@@ -21,10 +21,13 @@ DG_DEVICE float sigmoid_of(float x) {
 /// What lies beyond a limit is cut off; NaN stays NaN.
 DG_DEVICE float within(float value, float limit) { return ptx::max_or_nan(ptx::min_or_nan(value, limit), -limit); }
 
-/// No branches, because rows past the last one may hold anything.
-template <GateKind kKind>
+/// No branches, because rows past the last one may hold anything. Without kNumbers they are {infinity, 1, 0}, which make
+/// +0 of a -0.
+template <GateKind kKind, bool kNumbers = true>
 DG_DEVICE float gated(float gate, float up, const GateNumbers& numbers) {
-    if constexpr (kKind == GateKind::swiglu) {
+    if constexpr (kKind == GateKind::swiglu && !kNumbers) {
+        return __fmul_rn(__fmul_rn(gate, sigmoid_of(gate)), __fadd_rn(up, 0.0f));
+    } else if constexpr (kKind == GateKind::swiglu) {
         gate = ptx::min_or_nan(gate, numbers.limit);
         const float factor = __fadd_rn(within(up, numbers.limit), numbers.up_shift);
         return __fmul_rn(__fmul_rn(gate, sigmoid_of(__fmul_rn(numbers.alpha, gate))), factor);

@@ -3,6 +3,7 @@
 
 #include <deep_gemm/config.cuh>
 #include <deep_gemm/epilogue/steps.cuh>
+#include <deep_gemm/fast_divisor.cuh>
 
 namespace deep_gemm {
 
@@ -32,25 +33,6 @@ struct KGroupLayout {
     int32_t psum_alignment;  // a group starts at the preceding one's end rounded up to this; 0: right behind it
     int32_t k_end;           // K of the operands
     int32_t block_end;       // K blocks that have scales
-};
-
-/// Division by a number that the host knows, in three instructions instead of some twenty: every role pays for it at
-/// every tile. Granlund and Montgomery, Division by Invariant Integers using Multiplication (PLDI 1994), figure 4.1.
-struct FastDivisor {
-    uint32_t divisor = 1, multiplier = 0, shift = 0;
-
-    FastDivisor() = default;
-    explicit FastDivisor(uint32_t d) : divisor(d) {
-        while ((uint64_t{1} << shift) < d) ++shift;
-        multiplier = static_cast<uint32_t>((((uint64_t{1} << shift) - d) << 32) / d + 1);
-    }
-
-#if defined(__CUDACC__)
-    /// Of values below 2^31.
-    DG_DEVICE int32_t quotient(int32_t value) const {
-        return static_cast<int32_t>((__umulhi(value, multiplier) + value) >> shift);
-    }
-#endif
 };
 
 inline constexpr int32_t kMaxClusters = 96;  // that run at once

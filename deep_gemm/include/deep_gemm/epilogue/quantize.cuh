@@ -27,7 +27,7 @@ class OutputScale {
 public:
     OutputScale() = default;
     DG_DEVICE explicit OutputScale(float largest) {
-        const float scale = __fdiv_rn(ptx::max_or_nan(largest, kSmallestAmax), largest_code(c.output)),
+        const float scale = divided_by<largest_code(c.output)>(ptx::max_or_nan(largest, kSmallestAmax)),
                     made = kExponent ? ceil_to_ue8m0(scale) : scale;
         bits_ = __float_as_uint(made);
         divisor_ = Divisor<kExponent>(made);

@@ -50,20 +50,22 @@ struct OwnRows {
     }
 };
 
-template <Constant<QuantizeConfig> c>
-DG_DEVICE void quantize_tile(const QuantizeParams& params, int32_t matrix, int32_t first_row, int32_t end,
+/// `existing` has a bit for each row. Of a full tile, whose rows and columns all exist, nothing is asked.
+template <Constant<QuantizeConfig> c, bool kFull>
+DG_DEVICE void quantize_tile(const QuantizeParams& params, int32_t matrix, int32_t first_row, uint32_t existing,
                              int32_t first_column) {
     using Own = OwnRows<c>;
     constexpr int32_t kRows = c.rows;
-    const int32_t lane = static_cast<int32_t>(threadIdx.x % 32), column = first_column + lane * kPieceK;
-    const uint32_t existing = existing_rows<c, kRows>(params, first_row, end);
-    if (existing == 0) return;
+    const int32_t lane = static_cast<int32_t>(threadIdx.x % 32), column = first_column + lane * kPieceK,
+                  of_row = kFull ? kPieceK : params.k - column;
+    const auto exists = [&](int32_t row) { return kFull || (existing >> row & 1) != 0; };
 
     Source<c> sources[kRows];
-    const int64_t x_row = matrix * params.x_group_stride + first_row * params.x_row_stride;
+    const uint8_t* x = Source<c>::place(
+        params, distance(matrix, params.x_group_stride) + distance(first_row, params.x_row_stride), column);
 #pragma unroll
-    for (int32_t i = 0; i < kRows; ++i)
-        sources[i].load(params, x_row + i * params.x_row_stride, column, (existing >> i & 1) != 0);
+    for (int32_t i = 0; i < kRows; ++i, x += params.x_row_stride * (bits(c.input) / 8))
+        sources[i].load(params, x, exists(i) ? of_row : 0);
     wait_for_all<c>(sources);
 
     float values[kRows][kPieceK], amax[kRows];
@@ -71,34 +73,31 @@ DG_DEVICE void quantize_tile(const QuantizeParams& params, int32_t matrix, int32
     for (int32_t i = 0; i < kRows; ++i) {
         float row_scale = 1.0f;
         if constexpr (c.row_scale)
-            if ((existing >> i & 1) != 0)
-                row_scale =
-                    params
-                        .row_scale[matrix * params.row_scale_group_stride + (first_row + i) * params.row_scale_stride];
-        sources[i].values(params, column, row_scale, values[i]);
-        amax[i] = 0.0f;
-#pragma unroll
-        for (const float value : values[i]) amax[i] = ptx::max_or_nan(amax[i], fabsf(value));
+            if (exists(i))
+                row_scale = params.row_scale[distance(matrix, params.row_scale_group_stride) +
+                                             distance(first_row + i, params.row_scale_stride)];
+        sources[i].values(params, of_row, row_scale, values[i]);
+        amax[i] = sources[i].largest(values[i]);
     }
     Own::reduce(amax);
 
     DivisorOf<c> divisors[Own::kCount];
-    const int32_t k_group = column / c.group;
+    const int32_t k_group = static_cast<int32_t>(static_cast<uint32_t>(column) / c.group);
 #pragma unroll
     for (int32_t i = 0; i < Own::kCount; ++i) {
         const int32_t row = Own::first(lane) + i;
         const MadeScale scale = make_scale<c>(params, amax[i]);
         divisors[i] = DivisorOf<c>(scale.divisor, amax[i]);
-        if (Own::writes(lane) && (existing >> row & 1) != 0 && k_group * c.group < params.k)
+        if (Own::writes(lane) && exists(row) && (kFull || k_group * c.group < params.k))
             store_scale<c>(params, matrix, first_row + row, k_group, scale.stored);
     }
 
-    const int64_t q_row = matrix * params.q_group_stride + first_row * params.q_row_stride;
+    uint8_t* q = place_of_codes<c>(
+        params, distance(matrix, params.q_group_stride) + distance(first_row, params.q_row_stride), column);
 #pragma unroll
-    for (int32_t i = 0; i < kRows; ++i) {
+    for (int32_t i = 0; i < kRows; ++i, q += params.q_row_stride) {
         const DivisorOf<c> divisor = divisors[i % Own::kCount].of_lane(Own::lane_of(i, lane));
-        if ((existing >> i & 1) != 0)
-            store_quantized<c>(params, q_row + i * params.q_row_stride, column, values[i], divisor);
+        if (exists(i)) store_quantized<c>(q, of_row, values[i], divisor);
     }
 }
 
@@ -107,12 +106,24 @@ DG_DEVICE void run_quantize_groups(const QuantizeParams& params) {
     const uint32_t warp = blockIdx.x * kQuantizeWarps + threadIdx.x / 32;
     ptx::wait_for_previous_grid();
     if (warp >= static_cast<uint32_t>(params.tiles)) return;
-    const int32_t above = static_cast<int32_t>(warp / params.k_units),
-                  unit = static_cast<int32_t>(warp) - above * params.k_units, matrix = above / params.row_tiles;
-    const int32_t end = rows_of_matrix<c>(params, matrix);
+    int32_t matrix, row_tile, unit;
+    params.find_tile(static_cast<int32_t>(warp), matrix, row_tile, unit);
+    const int32_t end = rows_of_matrix<c>(params, matrix), column = unit * kWarpK;
+    const auto tile = [&](int32_t row) {
+        const uint32_t existing = existing_rows<c, c.rows>(params, row, end);
+        // A warp knows of all its lanes' conditions only by a vote that they are one.
+        if (__all_sync(0xffffffff, existing == (1u << c.rows) - 1 && column + kWarpK <= params.k))
+            quantize_tile<c, true>(params, matrix, row, existing, column);
+        else if (existing != 0)
+            quantize_tile<c, false>(params, matrix, row, existing, column);
+    };
+    if constexpr (c.layout != RowLayout::masked) {
+        tile(row_tile * c.rows);
+    } else {
 #pragma unroll 1
-    for (int32_t row = (above - matrix * params.row_tiles) * c.rows; row < end; row += params.row_tiles * c.rows)
-        quantize_tile<c>(params, matrix, row, end, unit * kWarpK);
+        for (int32_t row = row_tile * c.rows; row < end; row += static_cast<int32_t>(params.row_tiles.divisor) * c.rows)
+            tile(row);
+    }
 }
 
 }  // namespace deep_gemm

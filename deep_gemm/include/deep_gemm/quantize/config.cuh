@@ -1,6 +1,7 @@
 // Configs and the argument of the kernels that quantise, and the launch numbers that host and device share.
 #pragma once
 
+#include <deep_gemm/fast_divisor.cuh>
 #include <deep_gemm/format.cuh>
 #include <deep_gemm/gate.cuh>
 
@@ -32,6 +33,7 @@ struct QuantizeConfig {
     int32_t threads = kQuantizeThreads;
     ScaleForm scales = ScaleForm::fp32;
     GateKind gate = GateKind::none;  // what is made of gate and up before it is quantised
+    bool gate_numbers = false;       // its limit, alpha and up_shift may be any
     bool interleaved = false;        // gate, up, gate, up; else all gates before all ups
     bool row_scale = false;
     bool zeros = false;  // values are scale * (code - zero)
@@ -62,11 +64,26 @@ struct QuantizeParams {
     int64_t row_scale_group_stride, row_scale_stride;
     GateNumbers gate;
     int32_t rows, k;
-    int32_t k_units;      // a warp's width of K, or blocks, along K
-    int32_t row_tiles;    // tiles of rows that are launched; masked rows beyond them are walked to
-    int32_t tiles;        // all that are launched
-    int32_t num_experts;  // of psum
-    int32_t alignment;    // that experts of psum begin at multiples of
+    FastDivisor k_units;    // a warp's width of K, or blocks, along K
+    FastDivisor row_tiles;  // tiles of rows that are launched; masked rows beyond them are walked to
+    int32_t tiles;          // all that are launched
+    int32_t num_experts;    // of psum
+    int32_t alignment;      // that experts of psum begin at multiples of
+
+#if defined(__CUDACC__)
+    /// Which tile a warp or block has: of which matrix, row tile and unit of K.
+    DG_DEVICE void find_tile(int32_t tile, int32_t& matrix, int32_t& row_tile, int32_t& unit) const {
+        const int32_t above = k_units.quotient(tile);
+        matrix = row_tiles.quotient(above);
+        row_tile = above - matrix * static_cast<int32_t>(row_tiles.divisor);
+        unit = tile - above * static_cast<int32_t>(k_units.divisor);
+    }
+#endif
 };
+
+#if defined(__CUDACC__)
+/// A place in memory, of an index that is not negative: not as many instructions as of one that may be.
+DG_DEVICE int64_t distance(int32_t index, int64_t stride) { return static_cast<uint32_t>(index) * stride; }
+#endif
 
 }  // namespace deep_gemm

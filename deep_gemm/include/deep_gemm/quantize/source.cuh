@@ -11,34 +11,50 @@ namespace deep_gemm {
 template <Constant<QuantizeConfig> c>
 class Source {
 public:
-    /// Of the row that begins at `row`, in elements, from `column` on; zeros behind k and where `exists` is false.
-    DG_DEVICE void load(const QuantizeParams& params, int64_t row, int32_t column, bool exists) {
-        const int32_t left = exists ? params.k - column : 0;
-        if constexpr (c.gate == GateKind::none) {
-            load_part(params, 0, row + column, left);
-        } else if constexpr (c.interleaved) {
-            load_part(params, 0, row + 2 * int64_t{column}, 2 * left);
-            load_part(params, 1, row + 2 * int64_t{column} + kPieceK, 2 * left - kPieceK);
-        } else {
-            load_part(params, 0, row + column, left);
-            load_part(params, 1, row + params.k + column, left);
-        }
+    /// Where the `column`th element of the row that begins at `row`, in elements, lies.
+    static DG_DEVICE const uint8_t* place(const QuantizeParams& params, int64_t row, int32_t column) {
+        return params.x + (row + (c.interleaved ? 2 * int64_t{column} : column)) * kBytes;
+    }
+
+    /// From there on; zeros behind `left` elements.
+    DG_DEVICE void load(const QuantizeParams& params, const uint8_t* place, int32_t left) {
+        load_part(0, place, c.interleaved ? 2 * left : left);
+        if constexpr (c.interleaved)
+            load_part(1, place + kPieceK * kBytes, 2 * left - kPieceK);
+        else if constexpr (c.gate != GateKind::none)
+            load_part(1, place + int64_t{params.k} * kBytes, left);
     }
 
     /// What is quantised; zeros behind k, of which an activation may make something else.
-    DG_DEVICE void values(const QuantizeParams& params, int32_t column, float row_scale,
+    DG_DEVICE void values(const QuantizeParams& params, int32_t left, float row_scale,
                           float (&results)[kPieceK]) const {
 #pragma unroll
         for (int32_t i = 0; i < kPieceK; ++i) {
             if constexpr (c.gate == GateKind::none)
                 results[i] = element(i);
             else if constexpr (c.interleaved)
-                results[i] = gated<c.gate>(element(2 * i), element(2 * i + 1), params.gate);
+                results[i] = gated<c.gate, c.gate_numbers>(element(2 * i), element(2 * i + 1), params.gate);
             else
-                results[i] = gated<c.gate>(element(i), element(i + kPieceK), params.gate);
+                results[i] = gated<c.gate, c.gate_numbers>(element(i), element(i + kPieceK), params.gate);
             if constexpr (c.row_scale) results[i] = __fmul_rn(results[i], row_scale);
             if constexpr (c.gate != GateKind::none || c.row_scale)
-                results[i] = column + i < params.k ? results[i] : 0.0f;
+                results[i] = i < left ? results[i] : 0.0f;
+        }
+    }
+
+    /// The largest magnitude of `values`, which are what values() gave: of 16 bits two are compared at once.
+    DG_DEVICE float largest(const float (&values)[kPieceK]) const {
+        if constexpr (c.gate == GateKind::none && !c.row_scale && c.input != Element::fp32) {
+            uint32_t both = words_[0];
+#pragma unroll
+            for (int32_t i = 1; i < kWords; ++i) both = ptx::larger_magnitudes<c.input>(both, words_[i]);
+            const float2 two = Pack<c.input>::unpack(both);
+            return ptx::max_or_nan(fabsf(two.x), fabsf(two.y));
+        } else {
+            float largest = fabsf(values[0]);
+#pragma unroll
+            for (int32_t i = 1; i < kPieceK; ++i) largest = ptx::max_or_nan(largest, fabsf(values[i]));
+            return largest;
         }
     }
 
@@ -49,9 +65,13 @@ public:
         for (int32_t i = 0; i < kWords * c.gates(); i += 4) some |= words_[i];
         return some;
     }
-    DG_DEVICE void add_bits(uint32_t bits) {
+    /// Zero, of which ptxas does not know it: no element is known before it is.
+    DG_DEVICE void add(uint32_t zero) {
+        zero_ = zero;
+        if constexpr (c.input != Element::bf16) {
 #pragma unroll
-        for (uint32_t& word : words_) word |= bits;
+            for (uint32_t& word : words_) word |= zero;
+        }
     }
 
 private:
@@ -59,17 +79,20 @@ private:
 
     DG_DEVICE float element(int32_t index) const {
         const uint32_t word = words_[index * kBytes / 4];
-        if constexpr (c.input == Element::fp32)
+        if constexpr (c.input == Element::fp32) {
             return __uint_as_float(word);
-        else {
+        } else if constexpr (c.input == Element::bf16 && c.gate != GateKind::none) {
+            constexpr uint32_t kBehindZeros = 0x1044, kUpper = 0xffff0000u;
+            return __uint_as_float(index % 2 == 0 ? ptx::permute_bytes(word, zero_, kBehindZeros)
+                                                  : (word & kUpper) | zero_);
+        } else {
             const float2 both = Pack<c.input>::unpack(word);
             return index % 2 == 0 ? both.x : both.y;
         }
     }
 
-    DG_DEVICE void load_part(const QuantizeParams& params, int32_t part, int64_t first, int32_t left) {
+    DG_DEVICE void load_part(int32_t part, const uint8_t* source, int32_t left) {
         uint32_t* const words = words_ + part * kWords;
-        const uint8_t* const source = params.x + first * kBytes;
         if constexpr (c.wide) {
 #pragma unroll
             for (int32_t i = 0; i < kWords; i += 4) {
@@ -91,7 +114,7 @@ private:
         }
     }
 
-    uint32_t words_[kWords * c.gates()];
+    uint32_t words_[kWords * c.gates()], zero_ = 0;
 };
 
 /// Nothing is computed before all loads were asked for: ptxas would do an activation first, and ask for the next row's
@@ -103,7 +126,7 @@ DG_DEVICE void wait_for_all(Source<c> (&sources)[kCount]) {
 #pragma unroll
         for (const Source<c>& source : sources) loaded |= source.loaded();
 #pragma unroll
-        for (Source<c>& source : sources) source.add_bits(loaded & blockIdx.y);
+        for (Source<c>& source : sources) source.add(loaded & blockIdx.y);
     }
 }
 
