@@ -158,8 +158,8 @@ QuantizeCall check_quantize(const QuantizeRecord& t) {
     require(k <= int64_t{1} << 30, "K must be at most 2^30, got ", k);
     p.rows = to_int32(x.rows, "M"), p.k = to_int32(k, "K");
     p.gate = {.limit = float_of(t.limit_bits), .alpha = float_of(t.alpha_bits), .up_shift = float_of(t.up_shift_bits)};
-    c.gate_numbers = c.gate == GateKind::swiglu &&
-                     (std::isfinite(p.gate.limit) || p.gate.alpha != 1.0f || p.gate.up_shift != 0.0f);
+    c.gate_numbers =
+        c.gate == GateKind::swiglu && (std::isfinite(p.gate.limit) || p.gate.alpha != 1.0f || p.gate.up_shift != 0.0f);
     p.alignment = CallSettings::m_alignment().load(std::memory_order_relaxed);
     call.matrices = x.groups;
     call.likely_rows = c.layout == RowLayout::masked ? std::min<int64_t>(expected_m, x.rows) : x.rows;

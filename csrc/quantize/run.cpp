@@ -32,8 +32,9 @@ std::string config_text(const QuantizeConfig& c) {
                   ", .share = ScaleShare::", name(c.share), ", .group = ", c.group, ", .rows = ", c.rows,
                   ", .threads = ", c.threads, ", .scales = ScaleForm::", name(c.scales),
                   ", .gate = GateKind::", name(c.gate), ", .gate_numbers = ", text(c.gate_numbers),
-                  ", .interleaved = ", text(c.interleaved), ", .row_scale = ", text(c.row_scale), ", .zeros = ", text(c.zeros), ", .sums = ", text(c.sums),
-                  ", .wide = ", text(c.wide), ", .layout = RowLayout::", name(c.layout), "}");
+                  ", .interleaved = ", text(c.interleaved), ", .row_scale = ", text(c.row_scale),
+                  ", .zeros = ", text(c.zeros), ", .sums = ", text(c.sums), ", .wide = ", text(c.wide),
+                  ", .layout = RowLayout::", name(c.layout), "}");
 }
 
 namespace {
@@ -92,7 +93,8 @@ int64_t plan_quantize(QuantizeCall& call, int32_t sms) {
     }
     const int64_t row_tiles = divided(rows, of_rows), tiles = call.matrices * row_tiles * k_units;
     require(tiles < (int64_t{1} << 31), "x needs ", tiles, " warps or blocks, more than a launch counts");
-    p.k_units = FastDivisor(static_cast<uint32_t>(k_units)), p.row_tiles = FastDivisor(static_cast<uint32_t>(row_tiles));
+    p.k_units = FastDivisor(static_cast<uint32_t>(k_units)),
+    p.row_tiles = FastDivisor(static_cast<uint32_t>(row_tiles));
     p.tiles = static_cast<int32_t>(tiles);
     return c.share == ScaleShare::k_group ? divided(tiles, kQuantizeWarps) : tiles;
 }

@@ -206,7 +206,8 @@ CONFIGS = {
     "groups": [
         ".rows = 8",
         ".input = Element::fp32, .rows = 8, .scales = ScaleForm::exponents, .layout = RowLayout::psum",
-        ".rows = 4, .gate = GateKind::swiglu, .interleaved = true, .row_scale = true, .layout = RowLayout::masked",
+        ".rows = 4, .gate = GateKind::swiglu, .gate_numbers = true, .interleaved = true, .row_scale = true, "
+        ".layout = RowLayout::masked",
         ".output = Element::e2m1r, .group = 16, .rows = 8, .scales = ScaleForm::e4m3",
     ],
     "rows": [

@@ -47,6 +47,23 @@ def test_ties_and_what_is_not_finite(device, scales) -> None:
 
 
 @pytest.mark.parametrize("device", ONE_OF_EACH_ARCH, indirect=True)
+def test_quotients_next_to_ties(device) -> None:
+    """Values within three units in the last place of what is halfway between two codes, of scales whose mantissas are
+    any, or nearly all ones: where a quotient that is not rounded right has another code."""
+    generator = generator_of(9)
+    random = lambda low, high, *shape: torch.randint(low, high, shape, generator=generator, dtype=torch.int32)  # noqa: E731
+    ulps = lambda x, count: (x.view(torch.int32) + count).view(torch.float32)  # noqa: E731
+    largest = (1.0 + torch.rand((512, 1), generator=generator)) * 2.0 ** random(-12, 40, 512, 1)
+    largest[::3] = ulps(torch.full_like(largest[::3], 14.0), random(-6, 1, *largest[::3].shape))  # over 448: ones
+    odd = 1.0 + (2 * random(0, 8, 512, 127) + 1) / 16.0
+    ties = odd * 2.0 ** random(-6, 8, 512, 127)
+    ties[:, ::2] = (random(0, 8, 512, 64) + 0.5) * 2.0**-9  # of subnormal codes
+    near = torch.minimum(ulps(ties * (largest / 448.0), random(-3, 4, 512, 127)), largest)
+    x = torch.cat((largest, near * (2 * random(0, 2, 512, 127) - 1)), 1)
+    assert all(map(equal, quantize.fp8(x.to(device)), cast(x.to(device), 128, "fp32")))
+
+
+@pytest.mark.parametrize("device", ONE_OF_EACH_ARCH, indirect=True)
 def test_tall_tiles(device) -> None:
     """Enough rows that a warp has several, the last ones of which do not exist."""
     x = values(2117, 512, device=device)

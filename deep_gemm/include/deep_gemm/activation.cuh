@@ -21,8 +21,8 @@ DG_DEVICE float sigmoid_of(float x) {
 /// What lies beyond a limit is cut off; NaN stays NaN.
 DG_DEVICE float within(float value, float limit) { return ptx::max_or_nan(ptx::min_or_nan(value, limit), -limit); }
 
-/// No branches, because rows past the last one may hold anything. Without kNumbers they are {infinity, 1, 0}, which make
-/// +0 of a -0.
+/// No branches, because rows past the last one may hold anything. Without kNumbers they are {infinity, 1, 0}, which
+/// make +0 of a -0.
 template <GateKind kKind, bool kNumbers = true>
 DG_DEVICE float gated(float gate, float up, const GateNumbers& numbers) {
     if constexpr (kKind == GateKind::swiglu && !kNumbers) {

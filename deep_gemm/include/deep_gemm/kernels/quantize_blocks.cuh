@@ -19,8 +19,8 @@ DG_DEVICE void run_quantize_blocks(const QuantizeParams& params) {
                   row = row_block * kBlockRows + thread / kLanes;
     ptx::wait_for_previous_grid();
     Source<c> sources[kPieces];
-    const uint8_t* x = Source<c>::place(
-        params, distance(matrix, params.x_group_stride) + distance(row, params.x_row_stride), column);
+    const uint8_t* x =
+        Source<c>::place(params, distance(matrix, params.x_group_stride) + distance(row, params.x_row_stride), column);
 #pragma unroll
     for (int32_t i = 0; i < kPieces; ++i, x += kStep * (bits(c.input) / 8) * params.x_row_stride)
         sources[i].load(params, x, row + i * kStep < params.rows ? left : 0);
@@ -33,15 +33,15 @@ DG_DEVICE void run_quantize_blocks(const QuantizeParams& params) {
     amax = largest_of_block<c.threads>(amax);
     const float scale = scale_of<c>(amax);
     const DivisorOf<c> divisor(scale);
-    uint8_t* q = place_of_codes<c>(
-        params, distance(matrix, params.q_group_stride) + distance(row, params.q_row_stride), column);
+    uint8_t* q =
+        place_of_codes<c>(params, distance(matrix, params.q_group_stride) + distance(row, params.q_row_stride), column);
 #pragma unroll
     for (int32_t i = 0; i < kPieces; ++i, q += kStep * params.q_row_stride)
         if (row + i * kStep < params.rows) store_quantized<c>(q, left, values[i], divisor);
     if (thread == 0)
-        reinterpret_cast<float*>(
-            params.s)[distance(matrix, params.s_group_stride) + distance(row_block, params.s_row_stride) +
-                      distance(k_block, params.s_k_stride)] = scale;
+        reinterpret_cast<float*>(params.s)[distance(matrix, params.s_group_stride) +
+                                           distance(row_block, params.s_row_stride) +
+                                           distance(k_block, params.s_k_stride)] = scale;
 }
 
 }  // namespace deep_gemm

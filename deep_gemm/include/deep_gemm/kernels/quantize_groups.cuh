@@ -61,8 +61,9 @@ DG_DEVICE void quantize_tile(const QuantizeParams& params, int32_t matrix, int32
     const auto exists = [&](int32_t row) { return kFull || (existing >> row & 1) != 0; };
 
     Source<c> sources[kRows];
-    const uint8_t* x = Source<c>::place(
-        params, distance(matrix, params.x_group_stride) + distance(first_row, params.x_row_stride), column);
+    const uint8_t* x =
+        Source<c>::place(params, distance(matrix, params.x_group_stride) + distance(first_row, params.x_row_stride),
+                         column);
 #pragma unroll
     for (int32_t i = 0; i < kRows; ++i, x += params.x_row_stride * (bits(c.input) / 8))
         sources[i].load(params, x, exists(i) ? of_row : 0);
@@ -92,8 +93,9 @@ DG_DEVICE void quantize_tile(const QuantizeParams& params, int32_t matrix, int32
             store_scale<c>(params, matrix, first_row + row, k_group, scale.stored);
     }
 
-    uint8_t* q = place_of_codes<c>(
-        params, distance(matrix, params.q_group_stride) + distance(first_row, params.q_row_stride), column);
+    uint8_t* q =
+        place_of_codes<c>(params, distance(matrix, params.q_group_stride) + distance(first_row, params.q_row_stride),
+                          column);
 #pragma unroll
     for (int32_t i = 0; i < kRows; ++i, q += params.q_row_stride) {
         const DivisorOf<c> divisor = divisors[i % Own::kCount].of_lane(Own::lane_of(i, lane));

@@ -49,8 +49,8 @@ DG_DEVICE void quantize_row(const QuantizeParams& params, int32_t matrix, int32_
     };
     float row_scale = 1.0f;
     if constexpr (c.row_scale)
-        row_scale = params.row_scale[distance(matrix, params.row_scale_group_stride) +
-                                     distance(row, params.row_scale_stride)];
+        row_scale =
+            params.row_scale[distance(matrix, params.row_scale_group_stride) + distance(row, params.row_scale_stride)];
     Source<c> sources[kPieces];
 #pragma unroll
     for (int32_t i = 0; i < kPieces; ++i) load(sources[i], first + i * kStep);
@@ -82,8 +82,8 @@ DG_DEVICE void quantize_row(const QuantizeParams& params, int32_t matrix, int32_
     const DivisorOf<c> divisor(scale);
     int32_t sum = 0;
     const auto store = [&](int32_t column, const float (&values)[kPieceK]) {
-        const uint2 codes = store_quantized<c>(place_of_codes<c>(params, q_row, column), params.k - column, values,
-                                               divisor, zero);
+        const uint2 codes =
+            store_quantized<c>(place_of_codes<c>(params, q_row, column), params.k - column, values, divisor, zero);
         // Behind K there are zeros, whose codes are the zero point.
         if constexpr (c.sums) {
             const int32_t behind = min(max(column + kPieceK - params.k, 0), kPieceK);
@@ -102,8 +102,8 @@ DG_DEVICE void quantize_row(const QuantizeParams& params, int32_t matrix, int32_
     }
     if constexpr (c.sums) sum = sum_of_block<c.threads>(sum);
     if (threadIdx.x != 0) return;
-    reinterpret_cast<float*>(
-        params.s)[distance(matrix, params.s_group_stride) + distance(row, params.s_row_stride)] = scale;
+    reinterpret_cast<float*>(params.s)[distance(matrix, params.s_group_stride) + distance(row, params.s_row_stride)] =
+        scale;
     const int64_t index = static_cast<int64_t>(matrix) * params.rows + row;
     if constexpr (c.zeros) params.zeros[index] = static_cast<int32_t>(zero);
     if constexpr (c.sums) params.sums[index] = sum;

@@ -23,8 +23,8 @@ DG_DEVICE Value across_block(Value value, const AcrossWarp& across_warp) {
 /// NaN above all.
 template <int32_t kThreads>
 DG_DEVICE float largest_of_block(float value) {
-    return __uint_as_float(across_block<kThreads>(
-        __float_as_uint(value), [](uint32_t bits) { return __reduce_max_sync(0xffffffff, bits); }));
+    return __uint_as_float(across_block<kThreads>(__float_as_uint(value),
+                                                  [](uint32_t bits) { return __reduce_max_sync(0xffffffff, bits); }));
 }
 
 template <int32_t kThreads>

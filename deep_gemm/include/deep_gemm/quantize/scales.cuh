@@ -39,8 +39,9 @@ DG_DEVICE MadeScale make_scale(const QuantizeParams& params, float amax) {
 }
 
 /// Divides by what may be anything, as a product of two scales, where only codes of FP4 are made of quotients. Zero
-/// makes zeros. Where the reciprocal, quotients and remainders that matter are neither subnormal nor infinite, it divides
-/// as the others do; else after both sides were multiplied by a power of two, and with what is far beyond 6 cut off.
+/// makes zeros. Where the reciprocal, quotients and remainders that matter are neither subnormal nor infinite, it
+/// divides as the others do; else after both sides were multiplied by a power of two, and with what is far beyond 6 cut
+/// off.
 struct AnyDivisor {
     Divisor<false> usual;
     float factor = 1;  // 1 where nothing is unusual, 0 of zero

@@ -37,8 +37,7 @@ public:
             else
                 results[i] = gated<c.gate, c.gate_numbers>(element(i), element(i + kPieceK), params.gate);
             if constexpr (c.row_scale) results[i] = __fmul_rn(results[i], row_scale);
-            if constexpr (c.gate != GateKind::none || c.row_scale)
-                results[i] = i < left ? results[i] : 0.0f;
+            if constexpr (c.gate != GateKind::none || c.row_scale) results[i] = i < left ? results[i] : 0.0f;
         }
     }
 
