@@ -35,7 +35,8 @@ std::optional<Candidate> cheapest(const Problem& p) {
         std::optional<Candidate> best;
         for (const Tiling& tiling : tilings) {
             if (order && !may_follow(tiling, *order)) continue;
-            const Candidate candidate = make_candidate<Spec>(p, tiling, tolerate_waste);
+            const Candidate candidate = best ? make_candidate<Spec>(p, tiling, tolerate_waste, best->cost_us)
+                                             : make_candidate<Spec>(p, tiling, tolerate_waste);
             if (!is_legal(candidate) || (order && sum_order_of(candidate) != *order)) continue;
             if (!best || candidate.cost_us < best->cost_us) best = candidate;
         }

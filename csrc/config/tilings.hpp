@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <concepts>
+#include <limits>
 #include <vector>
 
 #include "candidate.hpp"
@@ -24,22 +25,33 @@ concept ArchSpec =
         { Spec::waste(p, c) } -> std::same_as<std::string_view>;
         { Spec::choose_walk(p, candidate) };  // given its CTAs
         { Spec::cost_us(p, candidate) } -> std::same_as<double>;
+        { Spec::least_us(p, candidate) } -> std::same_as<double>;  // no more than that, before shared memory is divided
         { Spec::finish(p, candidate) } -> std::same_as<Choice>;
     };
 
+/// One that takes `enough_us` or more is refused as soon as that is certain.
 template <ArchSpec Spec>
-Candidate make_candidate(const Problem& p, const Tiling& tiling, bool tolerate_waste) {
+Candidate make_candidate(const Problem& p, const Tiling& tiling, bool tolerate_waste,
+                         double enough_us = std::numeric_limits<double>::infinity()) {
     Candidate candidate{.tiling = tiling, .config = Spec::configure(p, tiling)};
     GemmConfig& c = candidate.config;
     const int64_t tiles = tile_count(p, c);
     candidate.rejection = Spec::rejection(p, c, tiles);
     if (!candidate.rejection.empty()) return candidate;
+    const auto count_ctas = [&] {
+        candidate.num_ctas = static_cast<int32_t>(std::min<int64_t>(tiles * c.cluster.k, Spec::resident_ctas(p, c)));
+    };
+    count_ctas();
+    if (Spec::least_us(p, candidate) >= enough_us) {
+        candidate.rejection = "another takes less time";
+        return candidate;
+    }
     Spec::divide_smem(p, c, static_cast<double>(tiles * c.k_ctas()) / Spec::resident_ctas(p, c));
     candidate.footprint = Spec::footprint(c);
     candidate.rejection = Spec::smem_rejection(c);
     if (candidate.rejection.empty() && !tolerate_waste) candidate.rejection = Spec::waste(p, c);
     if (!candidate.rejection.empty()) return candidate;
-    candidate.num_ctas = static_cast<int32_t>(std::min<int64_t>(tiles * c.cluster.k, Spec::resident_ctas(p, c)));
+    count_ctas();  // what shared memory has room for may differ
     Spec::choose_walk(p, candidate);
     candidate.cost_us = Spec::cost_us(p, candidate);
     return candidate;

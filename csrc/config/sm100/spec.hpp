@@ -37,6 +37,7 @@ struct Spec {
         average.k = expected_k(p);
         return CostModel{constants}.estimate_us(average, candidate.config, candidate.num_ctas);
     }
+    static double least_us(const Problem&, const Candidate&) { return 0; }
     static Choice finish(const Problem& p, const Candidate& candidate) { return sm100::finish(p, candidate); }
 };
 

@@ -30,9 +30,13 @@ inline double expected_row_steps(const Problem& p) {
     return over_sizes(expected_expert_rows(p), steps_of).mean * expected_weights(p);
 }
 
-/// Estimated time of a config in microseconds.
+/// Estimated time of a config in microseconds. `least`: no more than that, whatever stages and buffers the config has,
+/// from what it has before shared memory is divided; and without powers, which take most of an estimate's time.
 struct CostModel : CostConstants {
-    static double norm(double power, std::initializer_list<double> values) {
+    bool least = false;
+
+    double norm(double power, std::initializer_list<double> values) const {
+        if (least) return std::max(values);
         double sum = 0;
         for (const double value : values) sum += value == 0 ? 0 : std::pow(value, power);
         return std::pow(sum, 1 / power);
@@ -128,7 +132,7 @@ struct CostModel : CostConstants {
         const double promoted = c.scaled() ? promotion_cycles(c) : 0;
         const double chain = subtiles * (wgmma_cycles + promotions * (promoted + waits) + convert_in_turn(c));
         const int32_t held = c.split_k.warpgroups * held_stages(c);
-        const double late = fetch_cycles / std::max<double>(c.stages - held, 0.5);
+        const double late = least ? 0 : fetch_cycles / std::max<double>(c.stages - held, 0.5);
         const double hidden = c.split_k.warpgroups > 1 ? hidden_cycles : 0;
         const double pair = !c.multicasts() ? 0 : subtiles > 1 ? multicast_tall_cycles : multicast_cycles;
         return norm(block_norm, {tensor, smem, l2, chain / c.split_k.warpgroups, convert_on_sm(c), late}) - hidden +
@@ -170,7 +174,7 @@ struct CostModel : CostConstants {
         const double added_rate = c.swap_ab           ? added_swapped_gb_per_s
                                   : has_store_warp(c) ? added_gb_per_s
                                                       : added_unfetched_gb_per_s,
-                     added_us = added / added_rate / 1e3;
+                     added_us = least ? 0 : added / added_rate / 1e3;
         const double idle = 1 - walks / (c.split_k.last_tiles ? waves : std::ceil(walks)) * num_ctas / p.num_sms;
         const double memory_us = read_us + std::max(0.0, read_us - idle_from_us) * idle *
                                                (added > 0                       ? 0

@@ -94,6 +94,7 @@ inline std::vector<TileShape> packed_tile_shapes(const Problem& p) {
 /// What to consider for a problem.
 inline std::vector<Tiling> tilings(const Problem& p) {
     std::vector<Tiling> found;
+    found.reserve(1024);
     const auto add = [&](bool swap_ab, const std::vector<TileShape>& shapes) {
         for (const TileShape& tile : shapes)
             for (const ClusterShape& cluster : cluster_shapes())
