@@ -221,6 +221,19 @@ def draw_model_error() -> None:
     save(figure, IMAGES / "model_error.svg", dpi=110)
 
 
+def draw_training() -> None:
+    """The losses of examples/train_moe.py, FP8 beside BF16."""
+    losses = json.loads((RESULTS / "h200_train_moe.json").read_text())["losses"]
+    figure, axis = plt.subplots(figsize=(7, 3), constrained_layout=True)
+    for precision, colour, style in (("bf16", ORANGE, "-"), ("fp8", BLUE, "--")):
+        axis.plot(losses[precision], style, color=colour, linewidth=0.9, label=precision.upper())
+    axis.set_xlabel("step", fontsize=9)
+    axis.set_ylabel("loss", fontsize=9)
+    axis.grid(alpha=0.3)
+    axis.legend(fontsize=8)
+    save(figure, IMAGES / "train_moe.svg")
+
+
 def main() -> None:
     IMAGES.mkdir(parents=True, exist_ok=True)
     plt.rcParams["svg.hashsalt"] = "deep_gemm"  # equal pictures, equal files
@@ -229,6 +242,7 @@ def main() -> None:
     draw_efficiency()
     draw_against_anchors()
     draw_model_error()
+    draw_training()
     print(f"written: {IMAGES}")
 
 

@@ -61,7 +61,7 @@ def reference(q: torch.Tensor, keys: torch.Tensor, weights: torch.Tensor) -> tor
 
 def check(logits: torch.Tensor, wanted: torch.Tensor, what: str) -> None:
     error = float((logits - wanted).norm() / wanted.norm())
-    if error > 1e-5:
+    if not error < 1e-3:  # Hopper adds up FP8 products in 13 bits behind the leading one
         raise SystemExit(f"{what}: logits differ from FP32 by {error:.1e}")
     print(f"{what}: relative difference from FP32 {error:.1e}")
 

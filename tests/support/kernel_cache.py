@@ -13,12 +13,13 @@ import pytest
 OURS = Path(__file__).resolve().parents[2] / "build" / "test-cache"
 MAX_BYTES = 2e9
 
+# At import: on a GPU, collecting asks the runtime what it is, which reads the settings.
+os.environ["DG_JIT_CACHE_DIR"] = os.environ.get("DG_JIT_CACHE_DIR") or str(OURS)
+
 
 def pytest_configure(config: pytest.Config) -> None:
-    if os.environ.get("DG_JIT_CACHE_DIR"):
-        return
-    os.environ["DG_JIT_CACHE_DIR"] = str(OURS)
-    if not hasattr(config, "workerinput"):  # xdist's workers have these settings from here
+    ours = os.environ["DG_JIT_CACHE_DIR"] == str(OURS)
+    if ours and not hasattr(config, "workerinput"):  # xdist's workers have these settings from here
         from deep_gemm import jit
 
         assert jit.cache_dir() == OURS, "the runtime read its settings before the tests chose theirs"
