@@ -223,7 +223,7 @@ def draw_model_error() -> None:
 
 def draw_training() -> None:
     """The losses of examples/train_moe.py, FP8 beside BF16."""
-    losses = json.loads((RESULTS / "h200_train_moe.json").read_text())["losses"]
+    losses = read_result(RESULTS / "h200_train_moe.json")["losses"]
     figure, axis = plt.subplots(figsize=(7, 3), constrained_layout=True)
     for precision, colour, style in (("bf16", ORANGE, "-"), ("fp8", BLUE, "--")):
         axis.plot(losses[precision], style, color=colour, linewidth=0.9, label=precision.upper())
