@@ -112,8 +112,7 @@ template <>
 inline constexpr auto kFieldsOf<HeadSplits> = std::tuple{
     Field{"left", &HeadSplits::left}, Field{"skipped", &HeadSplits::skipped}, Field{"right", &HeadSplits::right}};
 template <>
-inline constexpr auto kFieldsOf<Gated> =
-    std::tuple{Field{"kind", &Gated::kind}, Field{"rows", &Gated::rows}, Field{"partial", &Gated::partial}};
+inline constexpr auto kFieldsOf<Gated> = std::tuple{Field{"kind", &Gated::kind}, Field{"rows", &Gated::rows}};
 template <>
 inline constexpr auto kFieldsOf<GemmTask> = std::tuple{
     Field{"grouping", &GemmTask::grouping},   Field{"a", &GemmTask::a, true},

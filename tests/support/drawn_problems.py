@@ -104,8 +104,6 @@ def gate_fields(r: random.Random, grouping: str, fields: dict[str, int]) -> dict
     """A gated activation, other steps around it, and perhaps quantised output, beside which there is no C."""
     n = max(fields["n"] // 256, 1) * 256  # in halves also beside scales of 128 rows
     found = {"n": n, "gate": r.choice([1, 2, 3]), "gate_rows": r.randrange(2), "in_place": 0}
-    if found["gate_rows"] and r.random() < 0.3:
-        found["n"] -= 6  # of the last 8 pairs of a gate and an up 3 are missing
     found |= {"alpha": r.randrange(2), "row_scale": int(r.random() < 0.3)}
     if r.random() < 0.5:
         scales = [{"quantised": 128}, {"quantised_words": 32}, {"quantised_words": 128}]

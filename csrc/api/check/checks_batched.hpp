@@ -24,8 +24,7 @@ inline constexpr const char* kBatchSum = "bmk,bnk->mn";
 
 /// D[g] = C[g] + A[g] B[g].T, with groups, rows and columns where the form has them.
 GemmCall check_batched(const BatchedForm& form, const OperandArgument& a, const OperandArgument& b,
-                       const OutputArgument& d, const OptionalTensor& c, const Granularities& given,
-                       const GateRecord& gate);
+                       const OutputArgument& d, const OptionalTensor& c, const Granularities& given);
 
 /// D = C + sum of A[g] B[g].T, of operands without scales.
 GemmCall check_batch_sum(const OperandArgument& a, const OperandArgument& b, const TensorView& d,

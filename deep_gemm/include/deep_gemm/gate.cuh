@@ -25,7 +25,6 @@ inline constexpr int32_t kGateCols = 8;
 struct Gated {
     GateKind kind = GateKind::none;
     GateRows rows = GateRows::halves;
-    int32_t partial = 0;  // N / 2 is no multiple of kGateCols: of a tile's last 8 gates and 8 ups some are none of B's
 
     constexpr bool operator==(const Gated&) const = default;
     constexpr bool any() const { return kind != GateKind::none; }
@@ -35,10 +34,6 @@ struct Gated {
     constexpr bool joins_halves() const { return any() && rows == GateRows::halves; }
     /// Whether blocks of rows that share a scale are of gates, or of ups, as halves have them.
     constexpr bool blocks_in_halves() const { return joins_halves() || (any() && rows == GateRows::eights); }
-    /// Whether B of `n` rows has the one that a column of the product is of, counted as tiles have them.
-    constexpr bool has(int32_t col, int32_t n) const { return partial ? pair_of(col) < n / 2 : col < n; }
-    /// Rows of B that one copy of so many brings: a map clips 8 gates and their 8 ups only by themselves.
-    constexpr int32_t copied_at_once(int32_t rows) const { return partial ? 2 * kGateCols : rows; }
     /// Columns of D that so many of the product make: whole groups of gates and ups.
     constexpr int32_t columns(int32_t cols) const { return any() ? cols / 2 : cols; }
     /// The row of B, of `n`, that a column of the product is of, counted as tiles have them. (Scales of B lie as its

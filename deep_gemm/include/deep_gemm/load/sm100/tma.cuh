@@ -2,7 +2,6 @@
 #pragma once
 
 #include <deep_gemm/arch/sm100_smem.cuh>
-#include <deep_gemm/load/gated_boxes.cuh>
 #include <deep_gemm/load/pacer.cuh>
 #include <deep_gemm/ptx/barrier.cuh>
 #include <deep_gemm/ptx/control.cuh>
@@ -37,17 +36,16 @@ DG_DEVICE void load_operand(uint32_t destination, const TensorMap& map, uint32_t
     }
 }
 
-/// `kExtent` rows of B where tiles have gates and ups.
+/// `kExtent` rows of B where tiles have gates and ups (gated_map, csrc/api/run/params.cpp).
 template <Constant<GemmConfig> c, int32_t kExtent>
 DG_DEVICE void load_gated_operand(uint32_t destination, const TensorMap& map, uint32_t barrier, int32_t k,
                                   int32_t start, int32_t group, ptx::CacheHint hint) {
-    for_each_gated_box<c, kExtent>(start, [&](int32_t row, int32_t pair, int32_t pairs) {
-        const uint32_t to = destination + row * kSwizzleBytes;
-        if constexpr (mma_ctas(c) == 1)
-            ptx::load_box_5d(to, &map, barrier, k, pair, pairs, group, hint);
-        else
-            ptx::load_box_5d_of_pair(to, &map, barrier, k, pair, pairs, group, hint);
-    });
+    constexpr int32_t kPairs = 2 * kGateCols;
+    static_assert(kExtent % kPairs == 0, "a box has whole groups of gates and ups");
+    if constexpr (mma_ctas(c) == 1)
+        ptx::load_box_5d(destination, &map, barrier, k, start / kPairs, group, hint);
+    else
+        ptx::load_box_5d_of_pair(destination, &map, barrier, k, start / kPairs, group, hint);
 }
 
 /// Words of scales of `kExtent` rows, kWords from `word` on. `in_blocks`: sm100::Schedule. `of_b`: of B's rows.
