@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import random
 
-import kernel_cache  # noqa: F401  # before the runtime reads its settings
+import cache_folder  # noqa: F401  # before the runtime reads its settings
 import pytest
 import torch
 

@@ -6,15 +6,11 @@ DG_JIT_CACHE_DIR says otherwise. Processes that tests start have the same place 
 from __future__ import annotations
 
 import os
-from pathlib import Path
 
 import pytest
+from cache_folder import OURS
 
-OURS = Path(__file__).resolve().parents[2] / "build" / "test-cache"
 MAX_BYTES = 2e9
-
-# At import: on a GPU, collecting asks the runtime what it is, which reads the settings.
-os.environ["DG_JIT_CACHE_DIR"] = os.environ.get("DG_JIT_CACHE_DIR") or str(OURS)
 
 
 def pytest_configure(config: pytest.Config) -> None:
