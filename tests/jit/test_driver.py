@@ -72,6 +72,7 @@ def test_calls(lines):
         "load on context 0, capture mode 2",
         "entry some_kernel",
         "kernel attribute 8 = 100000 on device 0",
+        "kernel attribute 14 = 1 on device 0",
         "current 1, capture mode 0",
         "launch 1000 on context 0: grid 6 1 1 block 384 1 1 smem 99999 stream abc params 7 8 cluster 2 1 1 dependent 1",
         "current 1",
