@@ -67,7 +67,7 @@ def lines(program) -> list[str]:
 
 
 def test_calls(lines):
-    assert lines[:12] == [
+    assert lines[:13] == [
         "Fake 0 sm_90a, Fake 1 sm_100f",
         "load on context 0, capture mode 2",
         "entry some_kernel",
