@@ -2,7 +2,6 @@
 
 #include <algorithm>
 
-#include "../config/archs.hpp"
 #include "../util/require.hpp"
 #include "cuda_timing.hpp"
 #include "driver_api.hpp"
@@ -145,8 +144,8 @@ public:
         check(api().KernelSetAttribute(driver::kMaxDynamicSharedMemoryBytes, static_cast<int>(smem_bytes), kernel,
                                        handle_),
               "cuKernelSetAttribute(max dynamic shared memory)");
-        // Of more than eight blocks, where a plan knows that a GPC has as many SMs.
-        if (deep_gemm::facts(arch_of(facts())).clusters)
+        // Of more than eight blocks, where a plan knows that a GPC has as many SMs. Older GPUs have no clusters.
+        if (facts().arch_major >= 9)
             check(api().KernelSetAttribute(driver::kNonPortableClusterSizeAllowed, 1, kernel, handle_),
                   "cuKernelSetAttribute(non-portable cluster size)");
         // Asking for the function now makes the driver load the code now, not in the middle of a captured launch.

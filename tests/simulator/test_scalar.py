@@ -210,6 +210,11 @@ FLOAT = [
         [448.0, 0.0625],
         0x5F002C00,
     ),
+    (
+        "cvt.rn.satfinite.e4m3x2.f32 %h1, %f1, %f2; cvt.rn.relu.f16x2.e4m3x2 %r5, %h1; mov.b32 %f0, %r5;",
+        [-448.0, 0.0625],
+        0x00002C00,
+    ),
     ("cvt.rna.tf32.f32 %r5, %f1; mov.b32 %f0, %r5;", [1 + 2**-11], f32(1 + 2**-10)),
     ("cvt.rp.satfinite.ue8m0x2.f32 %h1, %f1, %f2; cvt.u32.u16 %r5, %h1; mov.b32 %f0, %r5;", [3.0, 1.0], 0x817F),
     # Ties go to even, what is too large to the largest value, of either sign; NaN to the largest one.

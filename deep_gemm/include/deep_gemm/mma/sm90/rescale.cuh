@@ -1,8 +1,9 @@
 // Groups of K with scales of their own in one set of sums: of packed weights beside BF16.
 //
 // Of a scale the power of two is multiplied into the weights when they are converted, which rounds nothing, since BF16
-// has FP32's exponents. What is left of it, 1 to 2, is the unit in which a row's sums count while the group is under
-// way. Between groups sums are multiplied by the ratio of two units, and at the end by the last one.
+// has FP32's exponents. (Weights count 2^16 times less meanwhile: those below 2^-110 lose bits or become 0. A
+// subnormal scale counts as 0.) What is left of it, 1 to 2, is the unit in which a row's sums count while the group is
+// under way. Between groups sums are multiplied by the ratio of two units, and at the end by the last one.
 #pragma once
 
 #include <deep_gemm/mma/sm90/stages.cuh>
