@@ -158,7 +158,10 @@ int64_t open_recorder(const std::string& target, int64_t num_sms, const std::str
     require(row != nullptr, "there are kernels for ", targets_text(), ", not for ", target);
     require(num_sms >= 1 && num_sms < (1 << 16), "num_sms must be between 1 and 65,535, got ", num_sms);
     const TargetFacts& facts = row->facts;
-    const int32_t l2_mib = gpu.empty() ? facts.l2_mib : card_named(gpu).l2_mib;
+    const Card* const card = gpu.empty() ? nullptr : &card_named(gpu);
+    require(card == nullptr || card->target >= facts.number, "gpu must run code for ", target, ", got ", gpu,
+            ", which runs that for sm_", card == nullptr ? 0 : card->target);
+    const int32_t l2_mib = card == nullptr ? facts.l2_mib : card->l2_mib;
     return Recorders::get().add({.name = gpu.empty() ? concat("a GPU for ", target) : gpu,
                                  .arch_major = facts.number / 10,
                                  .arch_minor = facts.number % 10,

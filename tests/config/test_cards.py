@@ -122,3 +122,10 @@ def test_unknown_names_are_refused_with_the_known_ones() -> None:
         deep_gemm.jit.record("sm_90a", gpu="H200"),
     ):
         pass
+
+
+@pytest.mark.parametrize(("target", "gpu"), [("sm_90a", "NVIDIA L4"), ("sm_100a", H200), ("sm_89", "NVIDIA A10")])
+def test_a_gpu_that_cannot_run_the_target_is_refused(target, gpu) -> None:
+    says = rf"^gpu must run code for {target}, got {gpu}, which runs that for sm_{C.card_facts(gpu)['target']}$"
+    with pytest.raises(ValueError, match=says), deep_gemm.jit.record(target, gpu=gpu):
+        pass
