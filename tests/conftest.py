@@ -80,6 +80,7 @@ SETTINGS = (
     "block_n_multiple_of",
     "batch_invariant",
     "fp32_scales",
+    "threads_copy",
 )
 
 
