@@ -116,12 +116,6 @@ LAYER_BUGS = {
     "rows that are not waited for": (PULLED, "while (ptx::load_acquire", "while (false && ptx::load_acquire", "race"),
     "one row too few": (PULLED, "< rows(first, tile.m_end))", "+ 1 < rows(first, tile.m_end))", "race"),
     "no proxy fence": (PULLED, "ptx::fence_memory_for_async_proxy();", "", "proxy fence"),
-    "rows in another order than their counters": (
-        PULLED,
-        "counters_ + row / kRows,",
-        "counters_ + 1 + row / kRows,",
-        ".",
-    ),
     "calls that are not counted": (FLAGS, "{ *ranks.calls = call_now(ranks, false); }", "{}", "race|deadlock"),
     "results at their neighbours' slots": ("moe/sent_rows.cuh", "line[col]", "line[col ^ 1]", "bits"),
 }
