@@ -27,7 +27,7 @@ run() {
 run gemm 200 bench_gemm.py --against-cublas $theirs --seconds 180
 run host 100 bench_host.py
 run chain 80 bench_chain.py --seconds 60
-run models 120 bench_gemm.py --anchors "$here/models.json" --against-cublas $theirs --name models --seconds 100
+run models 120 bench_gemm.py --cases "$here/models.json" --against-cublas $theirs --name models --seconds 100
 run drawn 200 bench_gemm.py --draw 250 --seed 3 $theirs --name drawn --seconds 180
 run autotune 150 autotune_gain.py --forget --seconds 130
 run micro 120 micro/run.py --seconds 40

@@ -32,7 +32,7 @@ from deep_gemm._extension import C
 
 def parse_arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--anchors", type=Path, default=HERE / "cases.json", help="JSON with the cases")
+    parser.add_argument("--cases", type=Path, default=HERE / "cases.json", help="JSON with the cases")
     parser.add_argument("--draw", type=int, metavar="COUNT", help="so many cases at random by --seed instead")
     parser.add_argument("--case", action="append", default=[], help="kind,size,size,...; may repeat; then only these")
     parser.add_argument("--only", help="run the cases whose text (kind,size,...) matches this regular expression")
@@ -86,7 +86,6 @@ def run_case(row: dict, timer: Timer, seed: int) -> dict:
         "picked_us": picked.median * 1e6,
         "tuned_us": tuned.median * 1e6,
         "gain": picked.median / tuned.median,
-        "anchor_us": row.get("us"),
         "method": picked.method,
         "kernels": len(tuned.kernels),
     }

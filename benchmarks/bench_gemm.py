@@ -1,16 +1,15 @@
-"""Speed of the GEMM functions against recorded times and against the hardware's limits.
+"""Speed of the GEMM functions beside other libraries' in the same run, and against the hardware's limits.
 
     python benchmarks/bench_gemm.py --out results            every public case
     python benchmarks/bench_gemm.py --case dense,4096,7168,2048 --case masked,32,192,6144,7168
     python benchmarks/bench_gemm.py --only '^dense,(64|128)' --against-cublas
-    python benchmarks/bench_gemm.py --anchors benchmarks/models.json --against-cublas --name models --out results
+    python benchmarks/bench_gemm.py --cases benchmarks/models.json --against-cublas --name models --out results
     python benchmarks/bench_gemm.py --draw 100 --seed 1 --name drawn --out results     cases at random
     python benchmarks/bench_gemm.py --against-deepgemm FOLDER   DeepGEMM in turn: see other_deep_gemm.py
 
 Each case: inputs are made on the GPU, the output is poisoned, one call is checked against FP64, and then calls are
-timed, each after emptying the L2. `speed-up` is the anchor's time over ours. `efficiency` is the floor, max(bytes / 4.3
-TB/s, flops / 1.5 PFLOPS [BF16: 0.8]) + 2 us, over our time; both are for an H200 only. A table by class comes last; all
-numbers go into a JSON file under --out.
+timed, each after emptying the L2. `efficiency` is the floor, max(bytes / 4.3 TB/s, flops / 1.5 PFLOPS [BF16: 0.8]) + 2
+us, over our time, for an H200 only. A table by class comes last; all numbers go into a JSON file under --out.
 """
 
 from __future__ import annotations
@@ -40,8 +39,8 @@ LARGEST_DIFFERENCE = 1e-3  # calc_diff of BF16 rounding is about 1e-6: more than
 
 def parse_arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--anchors", type=Path, default=HERE / "cases.json", help="JSON with cases and their times")
-    parser.add_argument("--draw", type=int, metavar="COUNT", help="so many cases at random by --seed, no anchors")
+    parser.add_argument("--cases", type=Path, default=HERE / "cases.json", help="JSON with cases")
+    parser.add_argument("--draw", type=int, metavar="COUNT", help="so many cases at random by --seed")
     parser.add_argument("--case", action="append", default=[], help="kind,size,size,...; may repeat; then only these")
     parser.add_argument("--only", help="run the cases whose text (kind,size,...) matches this regular expression")
     parser.add_argument("--out", type=Path, help="directory for gemm.json")
@@ -75,18 +74,18 @@ def text_of(case: list) -> str:
 
 def choose_cases(arguments: argparse.Namespace) -> list[dict]:
     if arguments.draw:
-        anchors, source = [{"case": case} for case in drawn_cases(arguments.draw, arguments.seed)], "drawn"
+        drawn, source = [{"case": case} for case in drawn_cases(arguments.draw, arguments.seed)], "drawn"
     else:
-        anchors = json.loads(arguments.anchors.read_text())["rows"]
-        source = "public" if any("us" in row for row in anchors) else "models"
-    for row in anchors:
+        drawn = json.loads(arguments.cases.read_text())["rows"]
+        source = "models" if any("model" in row for row in drawn) else "public"
+    for row in drawn:
         row["class"] = class_of(row["case"], source)
-    known = {text_of(row["case"]): row for row in anchors}
+    known = {text_of(row["case"]): row for row in drawn}
     if arguments.case:
         asked = [parse_case(text) for text in arguments.case]
         rows = [known.get(text_of(case), {"case": case, "class": class_of(case, source)}) for case in asked]
     else:
-        rows = anchors
+        rows = drawn
     if arguments.only:
         rows = [row for row in rows if re.search(arguments.only, text_of(row["case"]))]
     return rows
@@ -126,7 +125,7 @@ def checked(problem: Problem, theirs: ModuleType, arguments: argparse.Namespace,
 def run_case(row: dict, timer: Timer, arguments: argparse.Namespace, theirs: ModuleType | None) -> dict:
     """Result of one case; `status` says what came of it, and a case is never left out."""
     case = row["case"]
-    result = {"case": case, "class": row["class"], "anchor_us": row.get("us"), "status": "ok"}
+    result = {"case": case, "class": row["class"], "status": "ok"}
     if "model" in row:
         result["model"] = row["model"]
     try:
@@ -143,7 +142,7 @@ def run_case(row: dict, timer: Timer, arguments: argparse.Namespace, theirs: Mod
     others = contenders(problem, arguments, theirs, result)
     timings = timer.time(problem.call, *others.values())
     seconds = timings[0].median
-    # Neither another card's limits are known, nor its anchors, and the simulator's time says nothing about speed.
+    # Another card's limits are not known, and the simulator's time says nothing about speed.
     known = timer.device.type == "cuda" and torch.cuda.get_device_name(timer.device) == KNOWN_GPU
     result |= {
         "us": seconds * 1e6,
@@ -153,7 +152,6 @@ def run_case(row: dict, timer: Timer, arguments: argparse.Namespace, theirs: Mod
         "efficiency": problem.floor_seconds / seconds if known else None,
         "tflops": problem.flops / seconds * 1e-12,
         "gb_per_s": problem.bytes / seconds * 1e-9,
-        "speed_up": row["us"] * 1e-6 / seconds if known and "us" in row else None,
     }
     result |= {name: timing.median * 1e6 for name, timing in zip(others, timings[1:], strict=True)}
     if arguments.sustained:
@@ -171,8 +169,6 @@ def print_case(result: dict) -> None:
     line += f"{result['us']:9.2f} us {result['tflops']:7.1f} TFLOPS {result['gb_per_s']:6.0f} GB/s"
     if result["efficiency"] is not None:
         line += f" efficiency {result['efficiency']:.3f}"
-    if result["speed_up"] is not None:
-        line += f" speed-up {result['speed_up']:6.3f}"
     if "again_us" in result:
         line += f" again {result['again_us'] / result['us']:.3f}"
     if "sustained_us" in result:
@@ -191,14 +187,13 @@ def print_summary(rows: list[dict]) -> None:
         return "    -" if value is None else f"{value:5.3f}"
 
     print(
-        f"\n{'class':34s} timed/cases  efficiency  least  speed-up  target  slowest  "
+        f"\n{'class':34s} timed/cases  efficiency  least  "
         "over cuBLAS  slowest  over DeepGEMM  slowest  wrong"
     )
     for row in rows:
         print(
             f"{row['class']:34s} {row['timed']:5d}/{row['cases']:<5d}       {number(row['efficiency'])}  "
-            f"{number(row['least_efficient'])}     {number(row['speed_up'])}   {number(row['target'])}    "
-            f"{number(row['slowest'])}        {number(row['over_cublas'])}    {number(row['slowest_over_cublas'])}  "
+            f"{number(row['least_efficient'])}        {number(row['over_cublas'])}    {number(row['slowest_over_cublas'])}  "
             f"      {number(row['over_deepgemm'])}    {number(row['slowest_over_deepgemm'])}  "
             f"{row['wrong']:5d}"
         )
@@ -240,7 +235,6 @@ def main() -> int:
     print(f"{time.perf_counter() - begin:.1f} s in all; times by {timer.method}")
     if arguments.out:
         settings = {"calls": arguments.calls, "flush_gb": arguments.flush_gb, "seed": arguments.seed}
-        settings["anchors"] = None if arguments.draw else json.loads(arguments.anchors.read_text()).get("source")
         if arguments.against_deepgemm:
             settings["deepgemm"] = other_deep_gemm.version_of(arguments.against_deepgemm)
         document = {"what": "bench_gemm", "machine": machine, "settings": settings, "classes": classes, "rows": results}

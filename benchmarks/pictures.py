@@ -142,16 +142,22 @@ def draw_timelines() -> None:
     save(figure, IMAGES / "timeline.svg")
 
 
+def public_cases() -> tuple[list[dict], str]:
+    """Rows of the public cases on an H200, and which DeepGEMM was timed in turn with them."""
+    document = read_result(RESULTS / "h200_gemm.json")
+    return document["rows"], document["settings"]["deepgemm"]
+
+
 def draw_efficiency() -> None:
     """Efficiency by M, a line for each weight shape."""
-    rows = read_result(RESULTS / "h200_gemm.json")["rows"]
+    rows, theirs = public_cases()
     lines: dict[tuple[int, int], dict[int, tuple[float, float]]] = {}
     for row in rows:
         kind, *sizes = row["case"]
         if kind == "dense" and row.get("efficiency"):
             m, n, k = sizes
-            anchor = row["floor_us"] / row["anchor_us"] if row.get("anchor_us") else float("nan")
-            lines.setdefault((n, k), {})[m] = (row["efficiency"], anchor)
+            other = row["floor_us"] / row["deepgemm_us"] if row.get("deepgemm_us") else float("nan")
+            lines.setdefault((n, k), {})[m] = (row["efficiency"], other)
     # Only weight shapes with a whole sweep over M; the others have one or two points.
     lines = {shape: points for shape, points in sorted(lines.items()) if len(points) >= 5}
     columns = 4
@@ -162,9 +168,7 @@ def draw_efficiency() -> None:
     for axis, ((n, k), points) in zip(axes.flat, lines.items(), strict=False):
         m = sorted(points)
         axis.plot(m, [points[value][0] for value in m], "o-", color=BLUE, markersize=3, label="deep_gemm")
-        axis.plot(
-            m, [points[value][1] for value in m], "s--", color=GREY, markersize=3, label="DeepGEMM 2.6.1 (anchor)"
-        )
+        axis.plot(m, [points[value][1] for value in m], "s--", color=GREY, markersize=3, label=theirs)
         axis.set_xscale("log", base=2)
         axis.set_title(f"N = {n}, K = {k}", fontsize=9)
         axis.set_ylim(0, 1.05)
@@ -177,27 +181,28 @@ def draw_efficiency() -> None:
     save(figure, IMAGES / "efficiency_by_m.svg")
 
 
-def draw_against_anchors() -> None:
-    """Each case's time over the anchor's, by the anchor's time, a colour for each class."""
-    rows = [row for row in read_result(RESULTS / "h200_gemm.json")["rows"] if row.get("speed_up")]
+def draw_against_deepgemm() -> None:
+    """Each case's time over DeepGEMM's in the same run, by DeepGEMM's, a colour for each class."""
+    rows, theirs = public_cases()
+    rows = [row for row in rows if row.get("us") and row.get("deepgemm_us")]
     figure, axis = plt.subplots(figsize=(9, 4.2), constrained_layout=True)
     colours = plt.get_cmap("tab20")
     for index, name in enumerate(dict.fromkeys(row["class"] for row in rows)):
         own = [row for row in rows if row["class"] == name]
         axis.scatter(
-            [row["anchor_us"] for row in own],
-            [row["us"] / row["anchor_us"] for row in own],
+            [row["deepgemm_us"] for row in own],
+            [row["us"] / row["deepgemm_us"] for row in own],
             s=16,
             color=colours(index % 20),
             label=name,
         )
     axis.axhline(1, color=GREY, linewidth=0.8)
     axis.set_xscale("log")
-    axis.set_xlabel("time of the anchor (DeepGEMM 2.6.1), us", fontsize=9)
-    axis.set_ylabel("our time / the anchor's: below 1 is faster", fontsize=9)
+    axis.set_xlabel(f"time of {theirs}, us", fontsize=9)
+    axis.set_ylabel("our time / its time: below 1 is faster", fontsize=9)
     axis.grid(alpha=0.3)
     axis.legend(fontsize=7, ncols=2)
-    save(figure, IMAGES / "against_anchors.svg")
+    save(figure, IMAGES / "against_deepgemm.svg")
 
 
 def draw_model_error() -> None:
@@ -240,7 +245,7 @@ def main() -> None:
     plt.rcParams["svg.fonttype"] = "none"
     draw_timelines()
     draw_efficiency()
-    draw_against_anchors()
+    draw_against_deepgemm()
     draw_model_error()
     draw_training()
     print(f"written: {IMAGES}")

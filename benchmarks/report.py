@@ -3,7 +3,7 @@
     python benchmarks/report.py benchmarks/results/*.json --out benchmarks/results
 
 writes report.md and, where matplotlib is installed, plots. Of several files with the same case the last one counts
-that did not leave it out; those of cards without anchors have tables of their own. With
+that did not leave it out; those of cards whose limits are not known have tables of their own. With
 
     python benchmarks/report.py benchmarks/results/*.json --into docs/performance.md \\
         docs/notes/tables.md docs/notes/tables-h100.md docs/notes/micro-benchmarks.md
@@ -38,23 +38,20 @@ def machine_line(machine: dict) -> str:
 def class_table(results: list[dict]) -> str:
     rows = []
     for row in summarise(results):
-        reached = row["speed_up"] is not None and row["target"] is not None and row["speed_up"] >= row["target"]
         rows.append(
             [
                 row["class"],
                 f"{row['timed']}/{row['cases']}",
                 number(row["efficiency"]),
-                number(row["speed_up"]),
-                number(row["target"], 2) + (" reached" if reached else ""),
-                number(row["slowest"]),
+                str(row["against_deepgemm"]),
                 number(row["over_deepgemm"]),
                 number(row["slowest_over_deepgemm"]),
                 number(row["over_cublas"]),
+                number(row["slowest_over_cublas"]),
                 str(row["wrong"]),
             ]
         )
-    header = ["class", "timed", "efficiency", "speed-up", "wanted", "slowest case"]
-    header += ["over DeepGEMM, same run", "slowest", "over cuBLASLt", "wrong"]
+    header = ["class", "timed", "efficiency", "DeepGEMM has", "over it", "slowest", "over cuBLASLt", "slowest", "wrong"]
     return table(header, rows)
 
 
@@ -75,7 +72,7 @@ def case_table(results: list[dict]) -> str:
     rows = []
     for result in results:
         if "us" not in result:
-            rows.append([name_of(result), *[""] * 8, result["status"]])
+            rows.append([name_of(result), *[""] * 6, result["status"]])
             continue
         rows.append(
             [
@@ -84,30 +81,17 @@ def case_table(results: list[dict]) -> str:
                 number(result["tflops"], 0),
                 number(result["gb_per_s"], 0),
                 number(result["efficiency"]),
-                number(result.get("anchor_us"), 2),
-                number(result.get("speed_up")),
                 number(result.get("deepgemm_us"), 2),
                 number(result.get("cublas_us"), 2),
                 remark_of(result),
             ]
         )
-    header = [
-        "case",
-        "us",
-        "TFLOPS",
-        "GB/s",
-        "efficiency",
-        "anchor us",
-        "speed-up",
-        "DeepGEMM us",
-        "cuBLAS us",
-        "remark",
-    ]
+    header = ["case", "us", "TFLOPS", "GB/s", "efficiency", "DeepGEMM us", "cuBLAS us", "remark"]
     return table(header, rows)
 
 
 def of_known_card(document: dict) -> bool:
-    """Anchors, and the limits behind `efficiency`, are an H200's. (The simulator's have neither.)"""
+    """The limits behind `efficiency` are an H200's. (The simulator has none.)"""
     return document["machine"].get("gpu", KNOWN_GPU) == KNOWN_GPU
 
 
@@ -163,7 +147,7 @@ def other_card_cases(documents: list[dict]) -> str:
 
 
 def model_section(results: list[dict], machines: list[str]) -> str:
-    """Cases without anchors: by class, and each."""
+    """Other models' shapes and cases at random: by class, and each."""
     rows = []
     for row in summarise(results):
         rows.append(
@@ -288,8 +272,6 @@ def plot(results: list[dict], field: str, label: str, path: Path) -> bool:
         mean = statistics.geometric_mean(values)
         axes.plot([column - 0.35, column + 0.35], [mean, mean], color="#c04030", linewidth=2)
         axes.annotate(f"{mean:.2f}", (column + 0.36, mean), fontsize=8, color="#c04030", va="center")
-    if field == "speed_up":
-        axes.axhline(1.0, color="#888888", linewidth=0.8)
     axes.set_xticks(range(len(names)), names, rotation=25, ha="right", fontsize=8)
     axes.set_ylabel(label)
     axes.grid(axis="y", alpha=0.3)
@@ -349,16 +331,14 @@ def main() -> int:
     arguments.out.mkdir(parents=True, exist_ok=True)
     parts = ["# Results\n"]
     if results:
-        anchors = sorted({document["settings"].get("anchors") or "none" for document in gemm} - {"none"})
         parts += machines(True)
         parts.append(
-            "Median GPU time of a call, L2 emptied before each; `speed-up` is the anchor's time over ours, the anchors "
-            f"being {', '.join(anchors)}. Means are geometric.\n"
+            "Median GPU time of a call, L2 emptied before each; `over` is another library's time over ours, in the same "
+            "run. Means are geometric.\n"
         )
         parts.append(class_table(results))
-        for field, label in (("speed_up", "speed-up over the anchor"), ("efficiency", "efficiency")):
-            if plot(results, field, label, arguments.out / f"{field}.png"):
-                parts.append(f"![{label}]({field}.png)\n")
+        if plot(results, "efficiency", "efficiency", arguments.out / "efficiency.png"):
+            parts.append("![efficiency](efficiency.png)\n")
         parts += ["## Cases\n", case_table(results)]
     if models:
         parts += ["## Other models' shapes\n", model_section(models, machines(False))]

@@ -6,26 +6,26 @@ import math
 import statistics
 from collections.abc import Callable, Sequence
 
-KNOWN_GPU = "NVIDIA H200"  # whose times the anchors are, and whose limits the floors (problems.py)
+KNOWN_GPU = "NVIDIA H200"  # whose limits the floors are (problems.py)
 
-# Classes that results are averaged over, with the speed-up over the anchors that each must reach.
-CLASSES: list[tuple[str, float, Callable[[Sequence], bool]]] = [
-    ("dense M <= 32", 1.20, lambda c: c[0] == "dense" and c[1] <= 32),
-    ("dense M = 64..128", 1.15, lambda c: c[0] == "dense" and 32 < c[1] <= 128),
-    ("dense M = 256..512", 1.20, lambda c: c[0] == "dense" and 128 < c[1] <= 512),
-    ("dense M = 4096", 1.05, lambda c: c[0] == "dense" and c[1] > 512),
-    ("wgrad", 1.20, lambda c: c[0] == "wgrad"),
-    ("contiguous, 4-8 experts", 1.04, lambda c: c[0] == "contiguous" and c[1] <= 8),
-    ("contiguous, 32-64 experts", 1.12, lambda c: c[0] == "contiguous" and c[1] > 8),
-    ("masked, >= 192 tokens", 1.10, lambda c: c[0] == "masked" and c[2] > 20),
-    ("masked, <= 20 tokens", 1.08, lambda c: c[0] == "masked" and c[2] <= 20),
-    ("k-grouped", 1.20, lambda c: c[0] == "kgrouped"),
-    ("BF16 M <= 128", 1.12, lambda c: c[0] == "bf16" and c[1] <= 128),
-    ("BF16 M = 4096", 1.00, lambda c: c[0] == "bf16" and c[1] >= 4096),
+# Classes of the public cases (cases.json) that results are averaged over.
+PUBLIC_CLASSES: list[tuple[str, Callable[[Sequence], bool]]] = [
+    ("dense M <= 32", lambda c: c[0] == "dense" and c[1] <= 32),
+    ("dense M = 64..128", lambda c: c[0] == "dense" and 32 < c[1] <= 128),
+    ("dense M = 256..512", lambda c: c[0] == "dense" and 128 < c[1] <= 512),
+    ("dense M = 4096", lambda c: c[0] == "dense" and c[1] > 512),
+    ("wgrad", lambda c: c[0] == "wgrad"),
+    ("contiguous, 4-8 experts", lambda c: c[0] == "contiguous" and c[1] <= 8),
+    ("contiguous, 32-64 experts", lambda c: c[0] == "contiguous" and c[1] > 8),
+    ("masked, >= 192 tokens", lambda c: c[0] == "masked" and c[2] > 20),
+    ("masked, <= 20 tokens", lambda c: c[0] == "masked" and c[2] <= 20),
+    ("k-grouped", lambda c: c[0] == "kgrouped"),
+    ("BF16 M <= 128", lambda c: c[0] == "bf16" and c[1] <= 128),
+    ("BF16 M = 4096", lambda c: c[0] == "bf16" and c[1] >= 4096),
 ]
 
 
-# Classes of cases without anchors (models.json): there is nothing to reach but the floor, and cuBLASLt to compare with.
+# Classes of other models' shapes (models.json).
 MODEL_CLASSES: list[tuple[str, Callable[[Sequence], bool]]] = [
     ("models, dense M <= 16", lambda c: c[0] == "dense" and c[1] <= 16),
     ("models, dense M = 64..128", lambda c: c[0] == "dense" and 16 < c[1] <= 128),
@@ -41,7 +41,7 @@ MODEL_CLASSES: list[tuple[str, Callable[[Sequence], bool]]] = [
     ("models, BF16 k-grouped", lambda c: c[0] == "bf16_kgrouped"),
 ]
 
-# Cases at random (drawn_cases.py), without anchors either.
+# Classes of cases at random (drawn_cases.py).
 DRAWN_CLASSES: list[tuple[str, Callable[[Sequence], bool]]] = [
     ("drawn, dense M <= 32", lambda c: c[0] == "dense" and c[1] <= 32),
     ("drawn, dense M = 33..256", lambda c: c[0] == "dense" and 32 < c[1] <= 256),
@@ -54,7 +54,7 @@ DRAWN_CLASSES: list[tuple[str, Callable[[Sequence], bool]]] = [
 ]
 
 CLASSES_OF = {
-    "public": [(name, belongs) for name, _, belongs in CLASSES],
+    "public": PUBLIC_CLASSES,
     "models": MODEL_CLASSES,
     "drawn": DRAWN_CLASSES,
 }
@@ -74,13 +74,11 @@ def geometric_mean(values: list[float]) -> float | None:
 
 def summarise(results: list[dict]) -> list[dict]:
     rows = []
-    targets = {name: target for name, target, _ in CLASSES}
     for name in [*(name for named in CLASSES_OF.values() for name, _ in named), "other"]:
         own = [result for result in results if result["class"] == name]
         if not own:
             continue
         timed = [result for result in own if "us" in result]
-        speed_ups = [result["speed_up"] for result in timed if result["speed_up"]]
         efficiencies = [result["efficiency"] for result in timed if result["efficiency"]]
         over_cublas, over_deepgemm = (
             [result[other] / result["us"] for result in timed if result.get(other)]
@@ -94,12 +92,10 @@ def summarise(results: list[dict]) -> list[dict]:
                 "wrong": sum(result["status"].startswith("WRONG") for result in own),
                 "efficiency": geometric_mean(efficiencies),
                 "least_efficient": min(efficiencies, default=None),
-                "speed_up": geometric_mean(speed_ups),
-                "slowest": min(speed_ups, default=None),
-                "target": targets.get(name),
                 "against_cublas": len(over_cublas),
                 "over_cublas": geometric_mean(over_cublas),
                 "slowest_over_cublas": min(over_cublas, default=None),
+                "against_deepgemm": len(over_deepgemm),
                 "over_deepgemm": geometric_mean(over_deepgemm),
                 "slowest_over_deepgemm": min(over_deepgemm, default=None),
             }

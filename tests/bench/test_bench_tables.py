@@ -59,7 +59,6 @@ def test_tables(summary, tmp_path) -> None:
             "tflops": 1.0,
             "gb_per_s": 1.0,
             "efficiency": 0.5,
-            "speed_up": None,
             "cublas_us": 20.0,
         }
         for row in models()
@@ -129,11 +128,11 @@ def test_chain_table(summary) -> None:
 
 
 def test_another_card_has_tables_of_its_own(summary) -> None:
-    """Neither anchors nor limits are known of it, so only what was timed in turn is compared."""
+    """Its limits are not known, so only what was timed in turn is compared."""
     import report
 
     machine = {"commit": "x", "torch": "y", "gpu": "NVIDIA H100 80GB HBM3"}
-    timed = {"status": "ok", "us": 10.0, "tflops": 1.0, "deepgemm_us": 12.5, "efficiency": None, "speed_up": None}
+    timed = {"status": "ok", "us": 10.0, "tflops": 1.0, "deepgemm_us": 12.5, "efficiency": None}
     left = {"status": "skipped: out of time"}
     rows = [
         {"case": case, "class": summary.class_of(case), **result}
