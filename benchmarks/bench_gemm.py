@@ -186,16 +186,13 @@ def print_summary(rows: list[dict]) -> None:
     def number(value: float | None) -> str:
         return "    -" if value is None else f"{value:5.3f}"
 
-    print(
-        f"\n{'class':34s} timed/cases  efficiency  least  "
-        "over cuBLAS  slowest  over DeepGEMM  slowest  wrong"
-    )
+    print(f"\n{'class':34s} timed/cases  efficiency  least  over cuBLAS  slowest  over DeepGEMM  slowest  wrong")
     for row in rows:
         print(
             f"{row['class']:34s} {row['timed']:5d}/{row['cases']:<5d}       {number(row['efficiency'])}  "
-            f"{number(row['least_efficient'])}        {number(row['over_cublas'])}    {number(row['slowest_over_cublas'])}  "
-            f"      {number(row['over_deepgemm'])}    {number(row['slowest_over_deepgemm'])}  "
-            f"{row['wrong']:5d}"
+            f"{number(row['least_efficient'])}        {number(row['over_cublas'])}    "
+            f"{number(row['slowest_over_cublas'])}        {number(row['over_deepgemm'])}    "
+            f"{number(row['slowest_over_deepgemm'])}  {row['wrong']:5d}"
         )
 
 

@@ -1,6 +1,7 @@
 """Another package of the name `deep_gemm`, such as DeepGEMM itself, beside ours: to time both in one run on one card.
 
-Nothing of it is part of this project. `folder` is where its wheel was unpacked:
+Nothing of it is part of this project. `folder` holds its package, built, and its wheel's metadata: a wheel unpacked, or
+release 2.8.2 (PyPI, deepinfer-gemm), a source distribution that `setup.py build_ext --inplace` builds within 90 s:
 
     pip download --no-deps sgl-deep-gemm==0.1.2 && python -m zipfile -e sgl_deep_gemm-0.1.2-*.whl /tmp/theirs
     python benchmarks/bench_gemm.py --against-deepgemm /tmp/theirs

@@ -333,8 +333,8 @@ def main() -> int:
     if results:
         parts += machines(True)
         parts.append(
-            "Median GPU time of a call, L2 emptied before each; `over` is another library's time over ours, in the same "
-            "run. Means are geometric.\n"
+            "Median GPU time of a call, L2 emptied before each; `over` is another library's time over ours, in the "
+            "same run. Means are geometric.\n"
         )
         parts.append(class_table(results))
         if plot(results, "efficiency", "efficiency", arguments.out / "efficiency.png"):
