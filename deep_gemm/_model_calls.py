@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from . import batched, bf16, fp8, k_grouped, quantize, routing
+from . import batched, bf16, fp8, hyperconnections, k_grouped, quantize, routing
 from ._gemm import Contiguous, Masked
 from ._precompile import Part, parts_of
 from ._recording import placeholder
@@ -23,6 +23,7 @@ _FP8, _BF16, _FP32, _INT32 = torch.float8_e4m3fn, torch.bfloat16, torch.float32,
 _BLOCK, _TOKENS_STEP = 128, 16
 _ALONG_K, _OF_WEIGHTS = (1, 1, 128), "mn"  # as deep_gemm.nn calls them: K is the number of tokens
 _WORDS_ROWS = 4
+_PRENORM_ROWS = 16  # that all tiles of the product before the norm are multiples of
 
 
 @dataclass(frozen=True)
@@ -235,6 +236,21 @@ def _batch(
         return make
 
     return maker(along_m), maker(plain)
+
+
+def before_norm(n: int, k: int, max_m: int, num_splits: int | None = None) -> OtherCalls:
+    """The product before the norm: each kernel that calls of up to so many rows need."""
+    lead = () if num_splits is None else (num_splits,)
+    a, b = placeholder(max_m, k, dtype=_BF16), placeholder(n, k, dtype=_FP32)
+    d, squares = placeholder(*lead, max_m, n, dtype=_FP32), placeholder(*lead, max_m, dtype=_FP32)
+
+    def make(m: int) -> None:
+        hyperconnections.tf32_hc_prenorm_gemm(a[:m], b, d[..., :m, :], squares[..., :m], num_splits)
+
+    counts = [min(m, max_m) for m in range(_PRENORM_ROWS, max_m + _PRENORM_ROWS, _PRENORM_ROWS)]
+    return OtherCalls(
+        "before the norm", [Part(make, counts[first : first + 64]) for first in range(0, len(counts), 64)]
+    )
 
 
 def _gradients(weights: Sequence[ModelWeight], limits: Limits) -> Iterable[OtherCalls]:

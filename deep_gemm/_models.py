@@ -10,7 +10,7 @@ from typing import Any
 
 from . import jit
 from ._layer_calls import whole_layer_calls
-from ._model_calls import Batch, Limits, of_model
+from ._model_calls import Batch, Limits, before_norm, of_model
 from ._numbers import integer
 from ._precompile import Calls, Part, output_for, parts_of, record_parts
 from ._recording import RecordedKernel, Recording, sms_of
@@ -238,7 +238,11 @@ def kernels_of_model(
     each: list[list[Part]] = []
     for weight in weights:
         each.append(parts_of(weight.calls, weight.n, weight.k, limits.rows_of(weight), limits.target))
-    others = of_model(weights, _batches(read_config(config), tensor_parallel), limits, training)
+    fields = read_config(config)
+    others = of_model(weights, _batches(fields, tensor_parallel), limits, training)
+    if fields.get("hc_mult"):
+        copies = _need(fields, "hc_mult")
+        others.append(before_norm(copies * (copies + 2), copies * _need(fields, "hidden_size"), limits.max_m))
     if mega_moe:
         others.append(whole_layer_calls(weights, limits))
     each += [other.parts for other in others]
@@ -304,7 +308,7 @@ def precompile_model(
     """Compile every kernel that a model's linear layers, experts and indexer need, with or without a GPU.
 
     Beside the products: quantise kernels of their tokens (behind the gate, too), routing, MLA's products for each head
-    (`fp8_einsum`, `einsum`), index logits.
+    (`fp8_einsum`, `einsum`), index logits, the product before the norm of hyperconnections.
 
     Read are fields of a Hugging Face config.json, not the model's name: sizes, experts, MLA's ranks, the indexer, and
     `quantization_config` (fp8 by blocks of 128 x 128; mxfp4; gptq, awq and compressed-tensors of 4 bits, the first and

@@ -20,6 +20,8 @@ from .logits import add_arguments as add_logits_arguments
 from .logits import logits
 from .options import add_gpu, add_packing, add_product, add_scales, add_target, amount, extent, weight
 from .output import Output
+from .prenorm import add_arguments as add_prenorm_arguments
+from .prenorm import prenorm
 from .sim import add_arguments as add_sim_arguments
 from .sim import sim
 
@@ -111,6 +113,10 @@ def parse_arguments(description: str | None) -> argparse.Namespace:
     scored = command("logits", logits, "kernels of index logits, and compiling them", shape=False)
     add_logits_arguments(scored, extent)
     add_target(scored)
+    before = command("prenorm", prenorm, "kernels of the product before the norm, and compiling them", shape=False)
+    add_prenorm_arguments(before, extent)
+    add_target(before)
+    add_gpu(before)
     cached = command("cache", cache, "list, check and delete compiled kernels", shape=False)
     actions = cached.add_subparsers(dest="action", required=True)
 

@@ -263,6 +263,21 @@ def test_batches_and_logits_of_mla_are_among_the_kernels() -> None:
     assert {*recording.kernels} <= {*found.kernels}
 
 
+@pytest.mark.parametrize("target", ["sm_90a", "sm_80"])
+def test_the_product_before_the_norm_is_among_the_kernels(target) -> None:
+    """Of hyperconnections, whose copies of the residual make K; of all numbers of tokens."""
+    config = {**SMALL, "hc_mult": 4}
+    found = kernels_of_model(config, weights_of_model(config), Limits(300, 8, target), 132)
+    n, k = 24, 4 * SMALL["hidden_size"]
+    with jit.record(target) as recording:
+        for m in (1, 16, 17, 300, *random.sample(range(2, 300), 3)):
+            d, squares = jit.placeholder(m, n, dtype=torch.float32), jit.placeholder(m, dtype=torch.float32)
+            a, b = jit.placeholder(m, k, dtype=torch.bfloat16), jit.placeholder(n, k, dtype=torch.float32)
+            deep_gemm.tf32_hc_prenorm_gemm(a, b, d, squares)
+    assert recording.kernels
+    assert {*recording.kernels} <= {*found.kernels}
+
+
 def test_batches_of_heads_by_groups_are_among_the_kernels() -> None:
     config = {**SMALL, "head_dim": 64, "q_lora_rank": 128, "o_lora_rank": 256, "o_groups": 4}
     found = kernels_of_model(config, weights_of_model(config), Limits(64, 8, "sm_90a"), 132)
@@ -322,13 +337,21 @@ def test_a_layer_of_other_experts_is_refused() -> None:
 
 def test_the_command_lists_weights_and_kernels(tmp_path, cache) -> None:
     """With a dry run nothing is compiled. A model with an indexer has its logits."""
-    (tmp_path / "config.json").write_text(json.dumps({**DEEPSEEK, "index_n_heads": 64, "index_head_dim": 128}))
+    more = {"index_n_heads": 64, "index_head_dim": 128, "hc_mult": 4}
+    (tmp_path / "config.json").write_text(json.dumps({**DEEPSEEK, **more}))
     options = ("--max-m", "16", "--max-masked-m", "8", "--expert-parallel", "32", "--dry-run")
     printed = succeed("precompile", "--model", str(tmp_path), *options, DG_JIT_CACHE_DIR=cache)
     assert "experts' down                  7168 x   2048 fp8, 8 masked: " in printed
     assert "indexer q                      8192 x   1536 fp8: " in printed
     assert "fp8_mqa_logits" in printed
-    for name in ("quantised tokens", "routing", "absorbed queries", "expanded results", "index logits"):
+    for name in (
+        "quantised tokens",
+        "routing",
+        "absorbed queries",
+        "expanded results",
+        "index logits",
+        "before the norm",
+    ):
         assert re.search(rf"^{name} +[0-9]+ kernels$", printed, re.MULTILINE)
     assert not cache.exists()
 

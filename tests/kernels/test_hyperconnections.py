@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import itertools
+import re
 
 import pytest
 import torch
+from command_line import succeed
 from compiled import compile_all
 from devices import ON_GPU, ONE_OF_EACH_ARCH, SCHEDULES, on_simulator
 from logits_inputs import difference, generator_of
@@ -168,3 +170,13 @@ def test_torch_compiles_it_without_a_break() -> None:
 
     compiled = torch.compile(step, fullgraph=True, backend="aot_eager")
     assert all(map(torch.equal, compiled(a, b), step(a, b)))
+
+
+def test_the_command_names_kernels_and_compiles_them(tmp_path) -> None:
+    command = ("prenorm", "24", "1024", "--rows", "1", "40", "--target", "sm_80")
+    printed = succeed(*command)
+    with jit.record("sm_80") as recording:
+        call(*operands(40, 24, 1024), None)
+    assert f"rows 40: {recording.kernels[0].name}" in printed
+    assert "run_tf32_hc_prenorm_gemm<kConfig>(params)" in printed
+    assert re.search(r"in the cache +([0-9]+) of \1", succeed(*command, "--compile", DG_JIT_CACHE_DIR=tmp_path))

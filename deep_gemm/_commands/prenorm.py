@@ -1,0 +1,40 @@
+"""`python -m deep_gemm prenorm N K`: which kernels the product before the norm gets, and compiling them."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Callable
+
+from .. import jit
+from .._model_calls import before_norm
+from .._precompile import record_parts
+from .kernels import compile_and_tell, given_sms
+from .output import Output
+
+
+def add_arguments(parser: argparse.ArgumentParser, extent: Callable[[str], int]) -> None:
+    parser.add_argument("n", type=extent, help="rows of B: 24 where there are four copies of the residual")
+    parser.add_argument("k", type=extent, help="K: the copies' hidden sizes together")
+    parser.add_argument("--rows", type=extent, nargs="+", default=[1, 64, 4096], help="tokens of a call")
+    parser.add_argument("--num-splits", type=extent, help="as calls pass it")
+    parser.add_argument("--sms", type=extent, help="SMs that the kernel may use, if not all")
+    parser.add_argument("--compile", action="store_true", help="compile what 1 to the most of --rows need")
+
+
+def prenorm(arguments: argparse.Namespace, output: Output) -> int:
+    """The kernel of each number of tokens, or compiling those of all numbers up to the largest."""
+    target, sms = arguments.target, given_sms(arguments)
+    if arguments.compile:
+        parts = before_norm(arguments.n, arguments.k, max(arguments.rows), arguments.num_splits).parts
+        found = record_parts(parts, target, sms, gpu=arguments.gpu, progress=False)
+        kernels = list(dict.fromkeys(kernel for some in found for kernel in some))
+        return compile_and_tell(jit.Recording(target, kernels), output)
+    listed = output.facts["kernels"] = []
+    for rows in arguments.rows:
+        with jit.record(target, sms, arguments.gpu) as recording:
+            part = before_norm(arguments.n, arguments.k, rows, arguments.num_splits).parts[-1]
+            part.make(rows)
+        listed += [{"rows": rows, "name": kernel.name, "text": kernel.text} for kernel in recording.kernels]
+        output.line(f"rows {rows}: {', '.join(kernel.name for kernel in recording.kernels)}")
+    output.line(f"\n{listed[-1]['text']}")
+    return 0
