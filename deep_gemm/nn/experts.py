@@ -53,12 +53,17 @@ class GroupedExperts(torch.nn.Module):
     `tensor_group` (an attribute, None): a process group whose processes each have a part of every expert's `inner`
     (`from_checkpoint`, `convert`): results are added up over it.
 
+    `deep_ep` (an attribute, None): what brings rows to the processes of `group`. None: on a GPU and for BF16 tokens a
+    buffer of DeepEP, made at the first call, where that is installed and knows so many processes; else collectives.
+    False: these always. A `deep_ep.Buffer`: that one. Processes must not differ in it.
+
     `as_trained` (an attribute, False): without gradients, too, take the steps that training takes, with its bits: the
     gate in torch, the router's weights after the second product. Slower, since nothing is fused.
     """
 
     as_trained: bool = False
     tensor_group: ProcessGroup | None = None
+    deep_ep: Any = None
     gate_up_bias: torch.Tensor | None
     down_bias: torch.Tensor | None
 
@@ -218,9 +223,14 @@ class GroupedExperts(torch.nn.Module):
         if trains and masked:
             raise ValueError("masked must be False with gradients: rows of experts follow each other then")
         if self.group is not None:
+            from .deep_ep import buffer_of, forward_by_deep_ep
             from .expert_parallel import forward_in_group
 
-            result: torch.Tensor = forward_in_group(self, self.group, x, ids, weights, trains)
+            buffer = buffer_of(self, self.group, x)
+            if buffer is None:
+                result = forward_in_group(self, self.group, x, ids, weights, trains)
+            else:
+                result = forward_by_deep_ep(self, buffer, x, ids, weights, trains)
             return added_up(result, self.tensor_group)
         if trains:
             return self.trained(x, ids, weights)

@@ -16,6 +16,7 @@ import deep_gemm
 from deep_gemm import jit, nn, simulator
 from deep_gemm._model_calls import Limits
 from deep_gemm._models import kernels_of_model, weights_of_model
+from deep_gemm._precompile import kernels_of
 from deep_gemm.nn.numbers import operands_of
 from deep_gemm.nn.products import experts_product
 
@@ -212,6 +213,26 @@ def test_what_a_model_calls_is_there_afterwards(cache) -> None:
     count, missing = fresh.check(CALL.format(config=SMALL), DG_JIT_CACHE_DIR=cache).result
     assert count >= 2
     assert missing == []
+
+
+@pytest.mark.sampled(4)
+@pytest.mark.parametrize("name", [name for name in MODELS["DeepSeek-V3"][2] if "experts'" not in name])
+def test_a_sweep_of_tokens_needs_no_other_kernels(name) -> None:
+    """Each number of tokens from 1 to 8192, in the form in which layers call."""
+    (weight,) = (w for w in weights_of_model(DEEPSEEK, expert_parallel=8) if w.name == name)
+    found = kernels_of(weight.calls, [(weight.n, weight.k)], 8192, "sm_90a", 132, progress=False)
+    a, blocks = jit.placeholder(8192, weight.k, dtype=torch.float8_e4m3fn), -(-weight.n // 128)
+    a_scales = jit.placeholder(weight.k // 128, 8192, dtype=torch.float32).T
+    b = (
+        jit.placeholder(weight.n, weight.k, dtype=torch.float8_e4m3fn),
+        jit.placeholder(blocks, weight.k // 128, dtype=torch.float32),
+    )
+    d = jit.placeholder(8192, weight.n, dtype=torch.bfloat16)
+    with jit.record("sm_90a") as recording:
+        for m in range(1, 8193):
+            deep_gemm.fp8_gemm_nt((a[:m], a_scales[:m]), b, d[:m])
+    assert 1 < len(recording.kernels) <= len(found)
+    assert {*recording.kernels} <= {*found}
 
 
 MLA_OF_SMALL = {"kv_lora_rank": 256, "qk_nope_head_dim": 128, "qk_rope_head_dim": 64, "v_head_dim": 128}
