@@ -35,7 +35,6 @@ REFUSED = [
     ("cp.async.bulk.global.shared::cta.bulk_group.cp_mask [%d1], [%r1], %r2, %h1;", "byte masks of bulk copies"),
     ("st.bulk.weak.shared::cta [%r1], %d1, 0;", "st.bulk is not modelled"),
     ("red.async.relaxed.cluster.shared::cluster.mbarrier::complete_tx::bytes.add.u32 [%r1], %r2, [%r3];", "red.async to shared memory is not modelled"),
-    ("tensormap.replace.tile.global_address.shared::cta.b1024.b64 [%d1], %d2;", "tensormap.replace is not modelled"),
     ("multimem.ld_reduce.relaxed.sys.global.add.f32 %f1, [%d1];", "multimem is not modelled"),
     ("multimem.red.relaxed.sys.global.add.f32 [%d1], %f1;", "multimem is not modelled"),
     ("vabsdiff4.u32.u32.s32 %r1, %r2, %r3, %r4;", "vabsdiff4 is modelled from two words of one type"),

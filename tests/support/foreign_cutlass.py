@@ -14,6 +14,7 @@ from deep_gemm._extension import C
 
 MARK = (0x666F7265696D6170).to_bytes(8, "little")
 MAP_BYTES = 128
+NOWHERE = 1 << 12
 # CUtensorMapDataType to the simulator's types; CUTLASS copies 16-bit elements as integers.
 MAP_TYPES = {0: 0, 1: 1, 3: 4, 6: 2, 7: 3, 9: 1, 11: 3, 13: 5, 14: 6, 15: 7}
 DTYPES = {
@@ -31,7 +32,7 @@ BF16 = "cutlass::bfloat16_t"
 UE8M0, UE4M3 = "cutlass::float_ue8m0_t", "cutlass::float_ue4m3_t"
 NORM = 2.0  # what a quantised D is multiplied by
 
-SOURCE = """#include "foreign_cutlass.cuh"
+SOURCE = """#include "{header}"
 struct Traits {{
     using Arch = cutlass::arch::{arch};
     using Operator = cutlass::arch::{operator};
@@ -47,8 +48,8 @@ struct Traits {{
     using Schedule = cutlass::gemm::{schedule};
     using Scheduler = {scheduler};
     static void change(auto& arguments) {{ {change} }}
-}};
-int main(int count, char** given) {{ return describe<Traits>(count, given); }}
+{more}}};
+int main(int count, char** given) {{ return {describe}<Traits>(count, given); }}
 """
 
 
@@ -64,6 +65,7 @@ class Gemm:
     scheduler: str = "cutlass::gemm::PersistentScheduler"
     element: str = BF16
     d: str = BF16
+    c: str = ""  # if another than D's, or than BF16 where D is quantised
     d_scale: str = ""  # of a quantised D, of E2M1: its scale for 16 of N
     scaled: bool = False  # MX: a scale for 32 of K
     b: str = ""  # element of B, if another
@@ -82,16 +84,20 @@ class Gemm:
         return element, 16 // DTYPES[element].itemsize
 
     def fusion(self) -> tuple[str, str]:
-        """C, which is of no account, and what is done with sums."""
+        """C's element, and what is done with sums."""
         if not self.d_scale:
             return self.d, f"cutlass::epilogue::fusion::LinearCombination<{self.d}, float, {self.d}, float>"
-        to = f"{self.d}, float, {self.d_scale}, cutlass::layout::RowMajor, {BF16}"
-        return BF16, f"cutlass::epilogue::fusion::LinCombBlockScaleFactor<{NVFP4_GROUP}, {to}>"
+        c = self.c or BF16
+        to = f"{self.d}, float, {self.d_scale}, cutlass::layout::RowMajor, {c}"
+        return c, f"cutlass::epilogue::fusion::LinCombBlockScaleFactor<{NVFP4_GROUP}, {to}>"
 
-    def source(self) -> str:
+    def source(self, header: str = "foreign_cutlass.cuh", describe: str = "describe", more: str = "") -> str:
         c, fusion = self.fusion()
         (a, align_a), (b, align_b) = self.stored(self.element), self.stored(self.b or self.element)
         return SOURCE.format(
+            header=header,
+            describe=describe,
+            more=more,
             arch=self.arch,
             operator="OpClassBlockScaledTensorOp" if self.scaled or self.nvfp4 else "OpClassTensorOp",
             a=a,
@@ -114,13 +120,14 @@ class Gemm:
 
 
 def encoded(line: str) -> bytes:
-    """A tensor map that the program printed. Dimensions of one element have a stride of zero there."""
+    """A tensor map that the program printed. Dimensions of one element have a stride of zero there; one that the kernel
+    changes before it uses it has no address, and gets one that no tensor has."""
     kind, address, interleave, swizzle, *dimensions = line.split()
     sizes, strides, box, steps = zip(*(map(int, d.split(",")) for d in dimensions), strict=True)
     if int(interleave) or set(steps) != {1} or int(kind) not in MAP_TYPES or int(swizzle) > 3:
         raise RuntimeError(f"a tensor map that is not modelled: {line}")
     used = [stride or max(strides) for stride in strides[1:]]
-    return bytes(C.simulator_tensor_map(int(address), MAP_TYPES[int(kind)], sizes, used, box, int(swizzle)))
+    return bytes(C.simulator_tensor_map(int(address) or NOWHERE, MAP_TYPES[int(kind)], sizes, used, box, int(swizzle)))
 
 
 def with_maps(params: bytes, maps: list[bytes]) -> bytes:
@@ -208,6 +215,18 @@ def dequantised(gemm: Gemm, d: torch.Tensor, scales: torch.Tensor) -> torch.Tens
     return small_values(SCALED[E2M1][2], codes) * factors[:m, : n // NVFP4_GROUP].repeat_interleave(NVFP4_GROUP, 1)
 
 
+def described(compiled: Compiled, arguments: list[int]) -> tuple[dict[str, str], list[bytes]]:
+    """What the program prints, by key; and the tensor maps."""
+    done = subprocess.run(
+        [str(compiled.program), *map(str, arguments)], capture_output=True, text=True, check=False, cwd="/"
+    )
+    if done.returncode:
+        raise RuntimeError(done.stderr or f"the program that prints parameters ended with {done.returncode}")
+    lines = [line.split(" ", 1) for line in done.stdout.splitlines()]
+    maps = [encoded(rest) for key, rest in lines if key == "map"]
+    return {key: rest for key, rest in lines if key != "map"}, maps
+
+
 def launch(gemm: Gemm, compiled: Compiled) -> Launch:
     m, n, _ = gemm.problem
     generator = torch.Generator().manual_seed(3)
@@ -219,14 +238,7 @@ def launch(gemm: Gemm, compiled: Compiled) -> Launch:
     workspace = torch.zeros(4 << 20, dtype=torch.uint8)
     tensors = [a, b, d, workspace, scales_a, scales_b, d_scales, norm]
     arguments = [*gemm.problem, gemm.num_sms, *(t.data_ptr() for t in tensors)]
-    done = subprocess.run(
-        [str(compiled.program), *map(str, arguments)], capture_output=True, text=True, check=False, cwd="/"
-    )
-    if done.returncode:
-        raise RuntimeError(done.stderr or f"the program that prints parameters ended with {done.returncode}")
-    lines = [line.split(" ", 1) for line in done.stdout.splitlines()]
-    maps = [encoded(rest) for key, rest in lines if key == "map"]
-    facts = {key: rest for key, rest in lines if key != "map"}
+    facts, maps = described(compiled, arguments)
     assert int(facts["workspace"]) <= workspace.numel(), facts["workspace"]
     grid, block, cluster = (tuple(map(int, facts[key].split())) for key in ("grid", "block", "cluster"))
     wanted = a_values @ b_values.T

@@ -26,6 +26,7 @@ from pathlib import Path
 
 import foreign_cutlass
 import foreign_deep_gemm
+import foreign_grouped
 import torch
 from foreign_launch import Compiled, Kernel, Launch
 
@@ -33,7 +34,7 @@ from deep_gemm import simulator
 
 HERE = Path(__file__).resolve().parent
 RUNS = [(rules, schedule) for rules in ("hardware", "manual") for schedule in ("eager", "lazy", "random")]
-KERNELS = [*foreign_deep_gemm.KERNELS, *foreign_cutlass.KERNELS]
+KERNELS = [*foreign_deep_gemm.KERNELS, *foreign_cutlass.KERNELS, *foreign_grouped.KERNELS]
 CUTLASS = "https://github.com/NVIDIA/cutlass.git"
 BARRIERS = "\n    barriers:"  # of a hazard, their states
 DEEP_GEMM = "deepinfer-gemm==2.8.2"
@@ -79,8 +80,14 @@ def include_folders(folder: Path, library: str) -> list[Path]:
 
 def compiled(kernel: Kernel, folder: Path, version: str) -> Compiled:
     """PTX, and for CUTLASS the program that prints parameters; kept by source, version and compiler."""
-    shared = (HERE / "foreign_cutlass.cuh").read_text() if kernel.library == "cutlass" else ""
-    parts = [kernel.source, shared, kernel.target, version, call("nvcc", "--version")]
+    headers = sorted(HERE.glob("*.cuh")) if kernel.library == "cutlass" else []
+    parts = [
+        kernel.source,
+        *(header.read_text() for header in headers),
+        kernel.target,
+        version,
+        call("nvcc", "--version"),
+    ]
     place = folder / "compiled" / hashlib.sha256("\0".join(parts).encode()).hexdigest()[:16]
     text, program = place / "kernel.ptx", place / "program"
     if not (program if kernel.library == "cutlass" else text).exists():

@@ -3,7 +3,7 @@
 #include <cstring>
 
 #include "../../../util/require.hpp"
-#include "../memory/tensor_map.hpp"
+#include "../memory/map_changes.hpp"
 #include "dice.hpp"
 #include "execute.hpp"
 #include "launch.hpp"
@@ -204,6 +204,7 @@ void check_shape(const LaunchState& launch) {
 
 std::unique_ptr<Cluster> build_cluster(LaunchState& launch, uint32_t index) {
     auto cluster = std::make_unique<Cluster>();
+    cluster->known_maps = std::make_shared<KnownMaps>();
     cluster->launch = &launch;
     cluster->module = launch.module;
     cluster->index = index;
@@ -263,6 +264,7 @@ void prepare(LaunchState& launch, const Module& module, const Launch& given, con
     launch.entry = &module.find(given.entry);
     launch.launch = &given;
     launch.options = options;
+    launch.map_changes = std::make_shared<MapChanges>();
     launch.shared_bytes = module.static_shared_bytes + given.smem_bytes;
     for (int i = 0; i < 3; ++i) {
         launch.cluster_shape[i] = given.cluster[i] > 1 || !launch.entry->cluster[i] ? std::max(1u, given.cluster[i])

@@ -16,6 +16,8 @@ namespace deep_gemm::simulator {
 
 struct Dice;
 struct Devices;
+struct MapChanges;
+struct KnownMaps;
 
 /// Asynchronous work that has been issued and has not taken effect.
 struct Event {
@@ -48,6 +50,7 @@ struct LaunchState {
     std::map<uint32_t, std::vector<BarrierEvent>> timelines;  // by cluster
     uint64_t timeline_left_out = 0;
     std::vector<std::atomic<uint64_t>> counts;  // executed warp instructions by index
+    std::shared_ptr<MapChanges> map_changes;
     std::atomic<bool> stop{false};
     Devices* devices = nullptr;  // where several run together,
     uint32_t device = 0;         // of which this one
@@ -79,7 +82,8 @@ struct Cluster {
     std::shared_ptr<Dice> dice;  // of the random schedule
     Statistics statistics;
     std::vector<uint64_t> counts;
-    std::set<AskedBox> asked_for;          // by prefetches, and not copied yet
+    std::set<AskedBox> asked_for;  // by prefetches, and not copied yet
+    std::shared_ptr<KnownMaps> known_maps;
     std::vector<std::string> agent_names;  // of those behind the lanes
     bool checking = true;
     std::vector<BarrierEvent> timeline;

@@ -8,8 +8,8 @@ namespace deep_gemm::simulator {
 
 Parser::Parser(std::string_view text) : module(std::make_shared<Module>()), text_(text), tokens_(tokenize(text)) {
     for (auto add : {add_integer, add_bits, add_float, add_compare, add_convert, add_move, add_control, add_warp,
-                     add_memory, add_fence, add_atomic, add_barrier, add_mbarrier, add_bulk, add_matrix, add_mma_sync,
-                     add_wgmma, add_tensor_memory})
+                     add_memory, add_fence, add_atomic, add_barrier, add_mbarrier, add_bulk, add_tensor_maps,
+                     add_matrix, add_mma_sync, add_wgmma, add_tensor_memory})
         add(table_);
 }
 

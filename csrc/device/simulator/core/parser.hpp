@@ -123,6 +123,7 @@ void add_atomic(DecodeTable&);
 void add_barrier(DecodeTable&);
 void add_mbarrier(DecodeTable&);
 void add_bulk(DecodeTable&);
+void add_tensor_maps(DecodeTable&);
 void add_matrix(DecodeTable&);
 void add_mma_sync(DecodeTable&);
 void add_wgmma(DecodeTable&);

@@ -43,7 +43,6 @@ constexpr Rejection kRejections[] = {
     {"st", "bulk", "", "st.bulk is not modelled: plain stores are"},
     {"red", "async", "mbarrier::complete_tx",
      "red.async to shared memory is not modelled: to global memory, and red and st.async are"},
-    {"tensormap", "", "", "tensormap.replace is not modelled: tensor maps are encoded by the host"},
     {"multimem", "", "", "multimem is not modelled: there is one device, and no multicast memory"},
     {"tex", "", "", "textures are not modelled"},
     {"suld", "", "", "surfaces are not modelled"},

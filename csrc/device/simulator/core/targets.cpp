@@ -32,6 +32,7 @@ struct Feature {
     const char* what;
 };
 
+constexpr const char* kTensorMaps = "tensor maps that a kernel changes";
 constexpr const char* kClusters = "clusters of blocks";
 constexpr const char* kFp8 = "E4M3 and E5M2";
 constexpr const char* kBf16Sums = "sums and products of BF16 except fma";
@@ -56,6 +57,9 @@ constexpr Feature kFeatures[] = {
     {"red", {"async"}, 90, kNewest, false, "red.async"},
     {"fence", {"proxy", "async"}, 90, kNewest, false, "asynchronous proxy"},
     {"fence", {"mbarrier_init"}, 90, kNewest, false, "fence.mbarrier_init"},
+    {"tensormap", {"replace"}, 90, kNewest, true, "tensormap.replace"},
+    {"tensormap", {}, 90, kNewest, false, kTensorMaps},
+    {"fence", {"tensormap::generic"}, 90, kNewest, false, kTensorMaps},
     {"elect", {}, 90, kNewest, false, "elect"},
     {"stmatrix", {}, 90, kNewest, false, "stmatrix"},
     {"griddepcontrol", {}, 90, kNewest, false, "griddepcontrol"},

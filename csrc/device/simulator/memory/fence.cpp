@@ -1,6 +1,7 @@
 // fence, membar: what each kind makes visible to whom.
 #include "../core/execute.hpp"
 #include "arena.hpp"
+#include "map_changes.hpp"
 #include "memory.hpp"
 
 namespace deep_gemm::simulator {
@@ -33,16 +34,32 @@ Step fence(Warp& w, const Instruction& in, uint32_t lanes) {
     return Step::next;
 }
 
+Step release_maps(Warp& w, const Instruction& in, uint32_t lanes) {
+    publish_maps(w, lanes, Scope(in.flags));
+    return Step::next;
+}
+
+Step acquire_maps(Warp& w, const Instruction& in, uint32_t lanes) {
+    for (uint32_t left = lanes; left; left &= left - 1) {
+        const auto lane = unsigned(std::countr_zero(left));
+        acquire_map(w, 1u << lane, read_any(w, in.a, lane) + uint64_t(in.displacement), Scope(in.flags));
+    }
+    return Step::next;
+}
+
+void decode_map_fence(Decoder& decoder) {
+    decoder.out.flags = uint32_t(take_scope(decoder, Scope::sys));
+    if (decoder.mod("release")) return decoder.set(release_maps);
+    if (!decoder.mod("acquire")) decoder.error("fence.proxy.tensormap is of release or acquire");
+    decoder.out.a = decoder.address(decoder.node(0), decoder.out.displacement);
+    if (decoder.constant(1) != sizeof(EncodedTensorMap)) decoder.error("a tensor map has 128 bytes");
+    decoder.set(acquire_maps);
+}
+
 void decode_fence(Decoder& decoder) {
     uint32_t flags = 0;
-    const bool tensormap = decoder.mod("proxy") && (decoder.mod("tensormap::generic"));
-    if (tensormap) {
-        if (decoder.count() > 0) {
-            int64_t displacement;
-            decoder.address(decoder.node(0), displacement);
-            decoder.constant(1);
-        }
-    } else if (!decoder.one_of({"async", "async::generic", "alias"}).empty()) {
+    if (decoder.mod("proxy") && decoder.mod("tensormap::generic")) return decode_map_fence(decoder);
+    if (!decoder.one_of({"async", "async::generic", "alias"}).empty()) {
         flags |= kProxyAsync;
         const auto space = decoder.one_of({"global", "shared::cta", "shared::cluster"});
         if (!space.empty() && space != "global") flags |= kSharedOnly;

@@ -4,6 +4,7 @@
 #include "../../../util/require.hpp"
 #include "../core/execute.hpp"
 #include "arena.hpp"
+#include "map_changes.hpp"
 
 namespace deep_gemm::simulator {
 
@@ -164,8 +165,11 @@ Step store(Warp& w, const Instruction& in, uint32_t lanes) {
             arena->store(w, lane, reinterpret_cast<uint64_t>(place.data), bytes, access.order, data);
             continue;
         }
-        if (!place.cta && !access.ordered && access.space != Space::local)
-            touch_global(w, lane, reinterpret_cast<uint64_t>(place.data), bytes, true);
+        if (!place.cta && access.space != Space::local) {
+            const auto at = reinterpret_cast<uint64_t>(place.data);
+            if (!access.ordered) touch_global(w, lane, at, bytes, true);
+            note_stored_map(w, lane, at, data, bytes);
+        }
         __builtin_memcpy(place.data, data, bytes);
     }
     if (access.release && own_lanes && w.cluster->launch->devices) release_far(w, own_lanes);

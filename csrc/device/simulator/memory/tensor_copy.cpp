@@ -4,7 +4,7 @@
 #include "../../../util/require.hpp"
 #include "arena.hpp"
 #include "copy_engine.hpp"
-#include "tensor_map.hpp"
+#include "map_changes.hpp"
 
 namespace deep_gemm::simulator {
 
@@ -15,7 +15,7 @@ uint32_t swizzled(uint32_t address, int swizzle) {
     return address ^ ((address >> 7) & kMasks[swizzle]) << 4;
 }
 
-const StoredTensorMap* find_map(Warp& w, uint64_t address, unsigned rank) {
+const StoredTensorMap* find_map(Warp& w, unsigned lane, uint64_t address, unsigned rank) {
     Cluster& cluster = *w.cluster;
     const char* data = nullptr;
     if (address % 64) {
@@ -36,6 +36,7 @@ const StoredTensorMap* find_map(Warp& w, uint64_t address, unsigned rank) {
                &w);
         return nullptr;
     }
+    check_map_use(w, lane, address, *map);
     return map;
 }
 
@@ -168,6 +169,19 @@ bool check_type(Warp& w, const Box& box, bool store) {
     return !wrong;
 }
 
+// All that a map of the host's describes must be the launch's. Of one that the kernel has made it is what the box
+// names: CUTLASS's reach beyond their scales.
+bool lies_in_memory(Warp& w, uint64_t map_address, const Box& box, bool store) {
+    if (!is_writable(*w.cluster->launch, map_address))
+        return global_range(*w.cluster, box.map.address, covered_bytes(box.map), store, &w, nullptr) != nullptr;
+    bool inside = true;
+    box.rows([&](uint64_t address, uint32_t, uint32_t first, uint32_t end) {
+        if (inside && first < end)
+            inside = global_range(*w.cluster, address + first, end - first, store, &w, nullptr) != nullptr;
+    });
+    return inside;
+}
+
 int32_t coordinate(const Warp& w, const Operand& operand, unsigned lane) { return int32_t(read_any(w, operand, lane)); }
 
 /// The box that an instruction names. Of four rows it has four, though the tensor map's has one.
@@ -194,7 +208,7 @@ Step tensor_prefetch(Warp& w, const Instruction& in, uint32_t lanes) {
     for (uint32_t left = lanes; left; left &= left - 1) {
         const unsigned lane = std::countr_zero(left);
         const uint64_t map_address = read_any(w, in.b, lane) + uint64_t(in.displacement2);
-        if (!find_map(w, map_address, in.flags >> kRankOf & 15)) continue;
+        if (!find_map(w, lane, map_address, in.flags >> kRankOf & 15)) continue;
         w.cluster->asked_for.insert(asked_box(w, in, lane, map_address));
         ++w.cluster->statistics.boxes_asked_for;
     }
@@ -207,7 +221,7 @@ Step tensor_copy(Warp& w, const Instruction& in, uint32_t lanes) {
         const unsigned lane = std::countr_zero(left);
         ++cluster.statistics.tma_copies;
         const uint64_t map_address = read_any(w, in.b, lane) + uint64_t(in.displacement2);
-        const StoredTensorMap* map = find_map(w, map_address, in.flags >> kRankOf & 15);
+        const StoredTensorMap* map = find_map(w, lane, map_address, in.flags >> kRankOf & 15);
         if (!map) continue;
         const Box box = named_box(w, in, lane, *map);
         const bool store = in.flags & kFromShared;
@@ -219,7 +233,7 @@ Step tensor_copy(Warp& w, const Instruction& in, uint32_t lanes) {
             box.rows([&](uint64_t address, uint32_t, uint32_t first, uint32_t end) {
                 if (first < end) arena->read_for_copy(w, lane, address + first, end - first);
             });
-        } else if (!global_range(cluster, map->address, covered_bytes(*map), store, &w, nullptr)) {
+        } else if (!lies_in_memory(w, map_address, box, store)) {
             continue;
         }
         const uint32_t bytes = box.bytes();
@@ -296,6 +310,7 @@ Step tensor_copy(Warp& w, const Instruction& in, uint32_t lanes) {
                             reduce_memory(target + x, type, operation, data.data() + row + x);
                 });
             });
+        map_read_by_store(w, map_address, w.bulk_sequence);
     }
     return Step::next;
 }
