@@ -1,36 +1,22 @@
 // How a MoE layer's tokens travel between ranks, as deep_gemm/mega_moe_ranks.py calls it.
 #include "ranks/call.hpp"
-#include "util/ffi.hpp"
 
 namespace deep_gemm {
 namespace {
 
-using ffi::Integers;
-
-/// `range`: first token, tokens of each rank, choices of a token.
-TokenRange range_of(const Integers& range) { return {range[0], range[1], range[2]}; }
-
-void choices(const Integers& ranks, const TensorView& calls, const TensorView& ids, const TensorView& row_weights,
-             int64_t first_token, int64_t tokens, int64_t bound, int64_t experts) {
-    exchange_choices({ranks, calls}, ids, row_weights, first_token, tokens, bound, experts);
-}
-void pull(const Integers& ranks, const TensorView& calls, const TensorView& source, const TensorView& out,
-          const TensorView& out_scales, const Integers& range) {
-    pull_rows({ranks, calls}, source, out, out_scales, range_of(range));
-}
-void push(const Integers& ranks, const TensorView& calls, const TensorView& source, const TensorView& down,
-          const Integers& range) {
-    push_rows({ranks, calls}, source, down, range_of(range));
-}
-void combine(const Integers& ranks, const TensorView& calls, const TensorView& out, int64_t choices,
-             int64_t num_experts) {
-    combine_results({ranks, calls}, out, choices, num_experts);
-}
+bool run_choices(const ffi::Given& given) { return exchange_choices(read<ChoicesRecord>(given)), true; }
+bool run_pull(const ffi::Given& given) { return pull_rows(read<PullRecord>(given)), true; }
+bool run_push(const ffi::Given& given) { return push_rows(read<PushRecord>(given)), true; }
+bool run_results(const ffi::Given& given) { return combine_results(read<ResultsRecord>(given)), true; }
 
 }  // namespace
 }  // namespace deep_gemm
 
-DEEP_GEMM_EXPORT(exchange_choices, deep_gemm::choices);
-DEEP_GEMM_EXPORT(pull_rows, deep_gemm::pull);
-DEEP_GEMM_EXPORT(push_rows, deep_gemm::push);
-DEEP_GEMM_EXPORT(combine_results, deep_gemm::combine);
+DEEP_GEMM_EXPORT(exchange_choices, deep_gemm::run_choices);
+DEEP_GEMM_EXPORT(exchange_choices_fields, deep_gemm::names_of<deep_gemm::ChoicesRecord>);
+DEEP_GEMM_EXPORT(pull_rows, deep_gemm::run_pull);
+DEEP_GEMM_EXPORT(pull_rows_fields, deep_gemm::names_of<deep_gemm::PullRecord>);
+DEEP_GEMM_EXPORT(push_rows, deep_gemm::run_push);
+DEEP_GEMM_EXPORT(push_rows_fields, deep_gemm::names_of<deep_gemm::PushRecord>);
+DEEP_GEMM_EXPORT(combine_results, deep_gemm::run_results);
+DEEP_GEMM_EXPORT(combine_results_fields, deep_gemm::names_of<deep_gemm::ResultsRecord>);

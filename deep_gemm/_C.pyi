@@ -463,75 +463,98 @@ def quantize_fields() -> str:
 
 # csrc/moe_api.cpp
 
+def pre_dispatch(
+    *,
+    x: Tensor,
+    ids: Tensor,
+    weights: Tensor,
+    factor_bits: int,
+    q: Tensor,
+    s: Tensor,
+    out_ids: Tensor,
+    out_weights: Tensor,
+) -> bool:
+    """Tokens x, quantised, into q and s; their choices and weights, times a factor, into a buffer's rows, of which the
+    others become -1 and 0."""
+
+def pre_dispatch_fields() -> str: ...
 def moe_layer(
-    rows: Tensor,
-    row_scales: Tensor,
+    *,
     up: Tensor,
-    up_scales: Tensor,
+    up_scales: Tensor | None = None,
     down: Tensor,
-    down_scales: Tensor,
+    down_scales: Tensor | None = None,
     ends: Tensor,
     row_weights: Tensor,
-    inner: Tensor,
-    inner_scales: Tensor,
-    out: Tensor,
     ready: Tensor,
     expected_m: int,
     gate: Sequence[int],
-    /,
-) -> None:
+    rows: Tensor,
+    row_scales: Tensor | None = None,
+    inner: Tensor,
+    inner_scales: Tensor | None = None,
+    out: Tensor,
+) -> bool:
     """Both products of a MoE layer in one launch, by psum ends: rows [rows, K] -> inner, quantised -> out [rows, N].
 
     `ready`: int32, a counter for each 8 rows, 0 before and after.
     """
 
+def moe_layer_fields() -> str: ...
 def moe_layer_of_ranks(
-    ranks: Sequence[int],
-    calls: Tensor,
-    source: Tensor,
-    pulled: Tensor,
-    range: Sequence[int],
-    rows: Tensor,
-    row_scales: Tensor,
+    *,
     up: Tensor,
-    up_scales: Tensor,
+    up_scales: Tensor | None = None,
     down: Tensor,
-    down_scales: Tensor,
+    down_scales: Tensor | None = None,
     ends: Tensor,
     row_weights: Tensor,
-    inner: Tensor,
-    inner_scales: Tensor,
-    out: Tensor,
     ready: Tensor,
     expected_m: int,
     gate: Sequence[int],
-    /,
-) -> None:
+    rows: Tensor,
+    row_scales: Tensor | None = None,
+    inner: Tensor,
+    inner_scales: Tensor | None = None,
+    out: Tensor,
+    rank: int,
+    timeout_ns: int,
+    parts: Sequence[int],
+    part_bytes: int,
+    ids_at: int,
+    weights_at: int,
+    x_at: int,
+    x_scales_at: int,
+    results_at: int,
+    calls: Tensor,
+    source: Tensor,
+    first_token: int,
+    room: int,
+    choices: int,
+    pulled: Tensor,
+) -> bool:
     """The same where rows are other ranks' tokens (csrc/ranks_api.cpp): they are brought into `rows`, and results go
     to their slots: `out` is not written. `pulled`: as `ready`."""
 
-def pre_dispatch(
-    x: Tensor,
-    ids: Tensor,
-    weights: Tensor,
-    q: Tensor,
-    s: Tensor,
-    out_ids: Tensor,
-    out_weights: Tensor,
-    factor_bits: int,
-    /,
-) -> None:
-    """Tokens x, quantised, into q and s; their choices and weights, times a factor, into a buffer's rows, of which the
-    others become -1 and 0."""
+def moe_layer_of_ranks_fields() -> str: ...
 
 # csrc/ranks_api.cpp
 #
-# `ranks`: rank, timeout in ns, bytes of a rank's part of the shared memory, where ids, weights, x, its scales and
-# results begin in one, then the address of each. `calls`: int32 [1], how many calls there were before. `range`: the
-# first token, tokens of each rank, choices of a token.
+# Each takes a group (csrc/ranks/group.hpp): this rank; how long it waits; the address of each rank's part of the shared
+# memory, and its bytes; where ids, weights, x, its scales and results begin in one; int32 [1], how many calls there
+# were before. `room` tokens of each rank, from `first_token` on; `choices` of a token.
 
 def exchange_choices(
-    ranks: Sequence[int],
+    *,
+    rank: int,
+    timeout_ns: int,
+    parts: Sequence[int],
+    part_bytes: int,
+    ids_at: int,
+    weights_at: int,
+    x_at: int,
+    x_scales_at: int,
+    results_at: int,
     calls: Tensor,
     ids: Tensor,
     row_weights: Tensor,
@@ -539,20 +562,72 @@ def exchange_choices(
     tokens: int,
     bound: int,
     experts: int,
-    /,
-) -> None:
-    """Waits for all ranks' tokens; their choices of this rank's experts into ids [ranks, room, choices], else -1."""
+) -> bool:
+    """Waits for all ranks' tokens; their choices of this rank's experts into ids [ranks x room, choices], else -1."""
 
+def exchange_choices_fields() -> str: ...
 def pull_rows(
-    ranks: Sequence[int], calls: Tensor, source: Tensor, out: Tensor, out_scales: Tensor, range: Sequence[int], /
-) -> None:
+    *,
+    rank: int,
+    timeout_ns: int,
+    parts: Sequence[int],
+    part_bytes: int,
+    ids_at: int,
+    weights_at: int,
+    x_at: int,
+    x_scales_at: int,
+    results_at: int,
+    calls: Tensor,
+    source: Tensor,
+    first_token: int,
+    room: int,
+    choices: int,
+    out: Tensor,
+    out_scales: Tensor,
+) -> bool:
     """Tokens and their scales to the rows [rows] that `source` has of ids. Counts the call."""
 
-def push_rows(ranks: Sequence[int], calls: Tensor, source: Tensor, down: Tensor, range: Sequence[int], /) -> None:
+def pull_rows_fields() -> str: ...
+def push_rows(
+    *,
+    rank: int,
+    timeout_ns: int,
+    parts: Sequence[int],
+    part_bytes: int,
+    ids_at: int,
+    weights_at: int,
+    x_at: int,
+    x_scales_at: int,
+    results_at: int,
+    calls: Tensor,
+    source: Tensor,
+    first_token: int,
+    room: int,
+    choices: int,
+    down: Tensor,
+) -> bool:
     """Results to the slots of the tokens that they are of."""
 
-def combine_results(ranks: Sequence[int], calls: Tensor, out: Tensor, choices: int, num_experts: int, /) -> None:
+def push_rows_fields() -> str: ...
+def combine_results(
+    *,
+    rank: int,
+    timeout_ns: int,
+    parts: Sequence[int],
+    part_bytes: int,
+    ids_at: int,
+    weights_at: int,
+    x_at: int,
+    x_scales_at: int,
+    results_at: int,
+    calls: Tensor,
+    out: Tensor,
+    choices: int,
+    num_experts: int,
+) -> bool:
     """Waits for all ranks' results, and adds up each token's."""
+
+def combine_results_fields() -> str: ...
 
 # csrc/routing_api.cpp
 

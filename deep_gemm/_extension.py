@@ -24,12 +24,21 @@ LIBRARY = PACKAGE_DIRECTORY / "_C.so"
 # Called in every layer of every step: these borrow their tensors (csrc/borrowed_tensors_api.cpp).
 # They take records by named fields (`NAME_fields`), and write those that stand here.
 BORROWING = {
+    "combine_results": ("out",),
     "combine_rows": ("out",),
+    "exchange_choices": ("ids", "row_weights"),
     "gather_rows": ("out", "out_scales"),
+    "moe_layer": ("inner", "inner_scales", "out"),
+    "moe_layer_of_ranks": ("rows", "row_scales", "inner", "inner_scales"),
+    "pre_dispatch": ("q", "s", "out_ids", "out_weights"),
     "product": ("d", "d_scales", "d_count"),
+    "pull_rows": ("out", "out_scales"),
+    "push_rows": (),  # other ranks' memory
     "quantize": ("q", "s", "zeros", "sums"),
     "route": ("row_of", "source", "ends", "counts", "indices", "row_weights"),
 }
+# Those that an operator of torch serves where torch watches operators. The others have none, and run as ever.
+WITH_OPERATORS = ("combine_rows", "gather_rows", "product", "quantize", "route")
 
 
 @contextlib.contextmanager
@@ -114,7 +123,8 @@ def _fields(module: Any, name: str) -> tuple[str, ...]:
 
 def _written(name: str, fields: tuple[str, ...]) -> slice:
     """Where among the fields those are that it writes."""
-    first, count = fields.index(BORROWING[name][0]), len(BORROWING[name])
+    count = len(BORROWING[name])
+    first = fields.index(BORROWING[name][0]) if count > 0 else len(fields)
     assert fields[first : first + count] == BORROWING[name], name
     return slice(first, first + count)
 
@@ -146,9 +156,9 @@ def _counting(function: Any, name: str, fields: tuple[str, ...], count_writes: C
         if unknown:
             raise TypeError(f"{name} takes no argument {unknown[0]!r}")
         given = [record.get(field) for field in fields]
-        first = given[written.start]
-        if isinstance(first, (tuple, list)):
-            given[written] = (*first, None)[: written.stop - written.start]
+        for first in given[written][:1]:
+            if isinstance(first, (tuple, list)):
+                given[written] = (*first, None)[: written.stop - written.start]
         if torch.is_grad_enabled() and any(getattr(argument, "requires_grad", False) for argument in given):
             raise RuntimeError("an argument asks for a gradient, which d would not have")
         done: bool = function(*given)
@@ -182,7 +192,7 @@ def borrowing(module: Any, name: str, exchange_api: object, count_writes: Callab
         getattr(module, name),
         exchange_api,
         module.raise_last_error,
-        torch._C._len_torch_dispatch_stack,
+        torch._C._len_torch_dispatch_stack if name in WITH_OPERATORS else int,  # int() is 0: no modes
         torch.Tensor.is_neg,
         count_writes,
         torch.is_grad_enabled,

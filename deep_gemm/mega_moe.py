@@ -124,9 +124,16 @@ def mega_moe_pre_dispatch_sm90(
     for name, tensor in (("x", x), ("topk_idx", topk_idx), ("topk_weights", topk_weights)):
         if tensor.shape[0] < count:
             raise ValueError(f"{name} must have at least num_tokens={count} rows, got {tensor.shape[0]}")
-    tokens, weights = x[:count].detach(), topk_weights[:count].detach()
-    written = buf_x[:count], buf_x_sf[:count], buf_topk_idx, buf_topk_weights
-    C.pre_dispatch(tokens, topk_idx[:count], weights, *written, factor)
+    C.pre_dispatch(
+        x=x[:count].detach(),
+        ids=topk_idx[:count],
+        weights=topk_weights[:count].detach(),
+        factor_bits=factor,
+        q=buf_x[:count],
+        s=buf_x_sf[:count],
+        out_ids=buf_topk_idx,
+        out_weights=buf_topk_weights,
+    )
 
 
 def fp8_mega_moe(
@@ -223,9 +230,8 @@ def _layer(
             _one_after_the_other(rows, l1_weights, l2_weights, found, inner, down, expected, gate)
         else:
             assert isinstance(rows, tuple)
-            assert found.row_weights is not None
-            pair, between = (*l1_weights, *l2_weights), (found.ends, found.row_weights)
-            C.moe_layer(*rows, *pair, *between, *inner, down, buffer.ready, expected, gate.record)
+            layer = _one_launch(buffer, rows, l1_weights, l2_weights, found, inner, down, expected, gate)
+            C.moe_layer(**layer)
         _routing.launch_combine(down, None, found.row_of, out)
         if stats is not None:
             stats.add_(found.counts)
@@ -253,12 +259,11 @@ def _part_of_ranks(
         _one_after_the_other(pulled, l1_weights, l2_weights, found, inner, down, expected, gate)
         mega_moe_ranks.push_rows(buffer, found, down, part)
     else:
-        assert found.row_weights is not None
         assert buffer.pulled is not None
-        group = buffer.numbers, buffer.shared.calls, found.source, buffer.pulled, mega_moe_ranks.travel(buffer, part)
         rows = mega_moe_ranks.room_for_rows(buffer, found.source.shape[0])
-        pair, between = (*l1_weights, *l2_weights), (found.ends, found.row_weights)
-        C.moe_layer_of_ranks(*group, *rows, *pair, *between, *inner, down, buffer.ready, expected, gate.record)
+        layer = _one_launch(buffer, rows, l1_weights, l2_weights, found, inner, down, expected, gate)
+        travel = mega_moe_ranks.travel(buffer, found, part)
+        C.moe_layer_of_ranks(**layer, **travel, pulled=buffer.pulled)
     if stats is not None:
         stats.add_(found.counts)
 
@@ -268,6 +273,30 @@ def _room_for_results(found: routing.Routing, buffer: SM90SymmBuffer) -> tuple[S
     rows, like = found.source.shape[0], buffer.x
     down = like.new_empty((rows, buffer.hidden), dtype=torch.bfloat16)
     return _quantised_rows(like, rows, buffer.intermediate_hidden), down
+
+
+def _one_launch(
+    buffer: SM90SymmBuffer,
+    rows: Scaled,
+    l1_weights: Scaled,
+    l2_weights: Scaled,
+    found: routing.Routing,
+    inner: Scaled,
+    down: torch.Tensor,
+    expected: int,
+    gate: SwiGLU,
+) -> dict[str, Any]:
+    """Both products, as fields of a record."""
+    names = "rows", "row_scales", "up", "up_scales", "down", "down_scales", "inner", "inner_scales"
+    return {
+        **dict(zip(names, (*rows, *l1_weights, *l2_weights, *inner), strict=True)),
+        "ends": found.ends,
+        "row_weights": found.row_weights,
+        "ready": buffer.ready,
+        "expected_m": expected,
+        "gate": gate.record,
+        "out": down,
+    }
 
 
 def _one_after_the_other(

@@ -55,10 +55,20 @@ class SharedMemory:
         self.bytes = part_bytes
         self.calls = torch.zeros(1, dtype=torch.int32, device=device)
 
-    def numbers(self, timeout_s: float, places: dict[str, int]) -> list[int]:
-        """As the runtime reads them (csrc/ranks/call.hpp)."""
-        names = "topk_idx", "topk_weights", "x", "x_sf", "results"
-        return [self.rank, int(timeout_s * 1e9), self.bytes, *(places[name] for name in names), *self.addresses]
+    def record(self, timeout_s: float, places: dict[str, int]) -> dict[str, Any]:
+        """As the runtime reads it (csrc/ranks/group.hpp)."""
+        return {
+            "rank": self.rank,
+            "timeout_ns": int(timeout_s * 1e9),
+            "parts": (*self.addresses,),
+            "part_bytes": self.bytes,
+            "ids_at": places["topk_idx"],
+            "weights_at": places["topk_weights"],
+            "x_at": places["x"],
+            "x_scales_at": places["x_sf"],
+            "results_at": places["results"],
+            "calls": self.calls,
+        }
 
 
 def _require_same(group: ProcessGroup, sizes: tuple[int, ...]) -> None:
@@ -93,38 +103,49 @@ def find_rows(buffer: SM90SymmBuffer, tokens: int, bound: int, part: range) -> r
     """Which rows experts here have of all ranks' choices. `tokens` of this rank, at most `bound` of any."""
     shared, device = buffer.shared, buffer.x.device
     assert shared is not None
-    shape = shared.count, len(part), buffer.num_topk
+    shape = shared.count * len(part), buffer.num_topk
     ids = torch.empty(shape, dtype=torch.int32, device=device)
     weights = torch.empty(shape, dtype=torch.float32, device=device)
-    C.exchange_choices(buffer.numbers, shared.calls, ids, weights, part.start, tokens, bound, buffer.local_experts)
-    flat = ids.view(-1, buffer.num_topk), weights.view(-1, buffer.num_topk)
-    return routing.route(flat[0], buffer.local_experts, kind="psum", weights=flat[1])
+    C.exchange_choices(
+        **buffer.group_record,
+        ids=ids,
+        row_weights=weights,
+        first_token=part.start,
+        tokens=tokens,
+        bound=bound,
+        experts=buffer.local_experts,
+    )
+    return routing.route(ids, buffer.local_experts, kind="psum", weights=weights)
 
 
 def room_for_rows(buffer: SM90SymmBuffer, rows: int) -> tuple[torch.Tensor, torch.Tensor]:
     """And for their scales, as products read them."""
-    device, padded = buffer.x.device, get_tma_aligned_size(rows, 4)
+    device, shape = buffer.x.device, (rows, buffer.hidden // 128)
     out = torch.empty((rows, buffer.hidden), dtype=torch.float8_e4m3fn, device=device)
-    return out, torch.empty((buffer.hidden // 128, padded), dtype=torch.float32, device=device).T[:rows]
+    strides = 1, get_tma_aligned_size(rows, 4)
+    return out, torch.empty_strided(shape, strides, dtype=torch.float32, device=device)
 
 
 def pull_rows(buffer: SM90SymmBuffer, found: routing.Routing, part: range) -> routing.Rows:
-    assert buffer.shared is not None
-    rows = room_for_rows(buffer, found.source.shape[0])
-    C.pull_rows(buffer.numbers, buffer.shared.calls, found.source, *rows, travel(buffer, part))
-    return rows
+    out, scales = room_for_rows(buffer, found.source.shape[0])
+    C.pull_rows(**travel(buffer, found, part), out=out, out_scales=scales)
+    return out, scales
 
 
 def push_rows(buffer: SM90SymmBuffer, found: routing.Routing, down: torch.Tensor, part: range) -> None:
-    assert buffer.shared is not None
-    C.push_rows(buffer.numbers, buffer.shared.calls, found.source, down, travel(buffer, part))
+    C.push_rows(**travel(buffer, found, part), down=down)
 
 
 def combine(buffer: SM90SymmBuffer, y: torch.Tensor) -> None:
-    assert buffer.shared is not None
-    C.combine_results(buffer.numbers, buffer.shared.calls, y, buffer.num_topk, buffer.num_experts)
+    C.combine_results(**buffer.group_record, out=y, choices=buffer.num_topk, num_experts=buffer.num_experts)
 
 
-def travel(buffer: SM90SymmBuffer, part: range) -> list[int]:
-    """As the runtime reads it (csrc/ranks/group.hpp)."""
-    return [part.start, len(part), buffer.num_topk]
+def travel(buffer: SM90SymmBuffer, found: routing.Routing, part: range) -> dict[str, Any]:
+    """The group, and which tokens go to which rows, as the runtime reads it (csrc/ranks/group.hpp)."""
+    return {
+        **buffer.group_record,
+        "source": found.source,
+        "first_token": part.start,
+        "room": len(part),
+        "choices": buffer.num_topk,
+    }

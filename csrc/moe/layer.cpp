@@ -102,39 +102,37 @@ std::vector<Extent> extents_of(const GemmCall& up, const GemmCall& down, const T
     return all;
 }
 
-void fill_travel(MoeLayerRanksParams& params, const MoeLayerTravel& travel, const MoeLayerTensors& t,
-                 const GemmCall& up, std::vector<Extent>& extents) {
+void fill_travel(MoeLayerRanksParams& params, const MoeLayerOfRanksRecord& t, const GemmCall& up,
+                 std::vector<Extent>& extents) {
     require(up.scales_a.data == t.row_scales->data(), "the rows' scales must lie as the product reads them");
     PullParams& p = params.travel;
-    p.ranks = ranks_of(travel.group, up.device, "rows", extents);
-    require_type(is_int32(travel.source.dtype()), "source must be int32, got ", describe(travel.source.dtype()));
-    require_device(travel.source, "source", up.device, "rows");
-    require(travel.source.ndim() == 1 && travel.source.size(0) == up.problem.m, "source must be [", up.problem.m,
-            "], got shape ", describe_shape(travel.source));
-    p.source = reinterpret_cast<const int32_t*>(travel.source.data());
-    extents.push_back({travel.source.data(), extent_bytes(travel.source), "source", false});
+    p.ranks = ranks_of(t, up.device, "rows", extents);
+    require_type(is_int32(t.source.dtype()), "source must be int32, got ", describe(t.source.dtype()));
+    require_device(t.source, "source", up.device, "rows");
+    require(t.source.ndim() == 1 && t.source.size(0) == up.problem.m, "source must be [", up.problem.m, "], got shape ",
+            describe_shape(t.source));
+    p.source = reinterpret_cast<const int32_t*>(t.source.data());
+    extents.push_back({t.source.data(), extent_bytes(t.source), "source", false});
     p.rows = up.problem.m, p.hidden = up.problem.k;
-    p.first_token = to_int32(travel.range.first, "first_token"), p.room = to_int32(travel.range.room, "tokens");
-    p.choices = to_int32(travel.range.choices, "choices");
+    p.first_token = to_int32(t.first_token, "first_token"), p.room = to_int32(t.room, "tokens");
+    p.choices = to_int32(t.choices, "choices");
     p.out = reinterpret_cast<uint8_t*>(t.rows.data()), p.out_scales = reinterpret_cast<float*>(t.row_scales->data());
     p.out_s_row_stride = t.row_scales->stride(0), p.out_s_k_stride = t.row_scales->stride(1);
-    params.pulled = check_counters(travel.pulled, "pulled", up);
-    extents.push_back({travel.pulled.data(), travel.pulled.contiguous_bytes(), "pulled", true, true});
+    params.pulled = check_counters(t.pulled, "pulled", up);
+    extents.push_back({t.pulled.data(), t.pulled.contiguous_bytes(), "pulled", true, true});
 }
 
-}  // namespace
-
-void run_moe_layer(const MoeLayerTensors& t, int64_t expected_m, const ffi::Integers& gate,
-                   const MoeLayerTravel* travel) {
+/// `travel`: of ranks, the same record; or null.
+void run(const MoeLayerRecord& t, const MoeLayerOfRanksRecord* travel) {
     const uint64_t generation = Generation::now();
     Product up = check({.data = t.rows, .scales = t.row_scales, .name = "rows", .scales_name = "rows' scales"},
                        {.data = t.up, .scales = t.up_scales, .name = "l1_weights", .scales_name = "l1_weights' scales"},
-                       {t.inner, t.inner_scales}, t.ends, expected_m, gate);
+                       {t.inner, t.inner_scales}, t.ends, t.expected_m, t.gate);
     check_row_scale(up.call, t.row_weights, t.inner);
     Product down =
         check({.data = t.inner, .scales = t.inner_scales, .name = "inner", .scales_name = "inner's scales"},
               {.data = t.down, .scales = t.down_scales, .name = "l2_weights", .scales_name = "l2_weights' scales"},
-              {t.out}, t.ends, expected_m, std::nullopt);
+              {t.out}, t.ends, t.expected_m, std::nullopt);
     uint32_t* const ready = check_counters(t.ready, "ready", up.call);
     const Problem &first = up.call.problem, &second = down.call.problem;
     require(first.arch == Arch::sm90, "a layer in one launch must be on a GPU of SM90, got ", facts(first.arch).name);
@@ -158,9 +156,14 @@ void run_moe_layer(const MoeLayerTensors& t, int64_t expected_m, const ffi::Inte
         std::max(1, ceil_div(first.k, c.tile.k) * c.tile_n() / (ceil_div(second.k, d.tile.k) * d.tile_n()));
     params.ready = ready;
     std::vector<Extent> extents = extents_of(up.call, down.call, t.ready, travel != nullptr);
-    if (travel != nullptr) fill_travel(params, *travel, t, up.call, extents);
+    if (travel != nullptr) fill_travel(params, *travel, up.call, extents);
     device.launch(*plan.kernel, plan.shape, &params,
                   travel != nullptr ? sizeof(MoeLayerRanksParams) : sizeof(MoeLayerParams), stream, extents);
 }
+
+}  // namespace
+
+void run_moe_layer(const MoeLayerRecord& record) { run(record, nullptr); }
+void run_moe_layer(const MoeLayerOfRanksRecord& record) { run(record, &record); }
 
 }  // namespace deep_gemm

@@ -2,6 +2,8 @@
 
 #include <deep_gemm/moe/pre_dispatch.cuh>
 
+#include <bit>
+
 #include "../api/call/call_settings.hpp"
 #include "../api/call/dtypes.hpp"
 #include "../api/call/kernel_cache.hpp"
@@ -31,7 +33,7 @@ int64_t row_stride_of(const TensorView& tensor, const char* name, const TensorVi
 
 }  // namespace
 
-void pre_dispatch(const PreDispatchTensors& t, float factor) {
+void pre_dispatch(const PreDispatchRecord& t) {
     QuantizeRecord record{};
     record.x = t.x, record.q = t.q, record.s = t.s;
     record.element = static_cast<int64_t>(Element::e4m3), record.group = kBlockK;
@@ -53,7 +55,7 @@ void pre_dispatch(const PreDispatchTensors& t, float factor) {
     p.ids = t.ids.data(), p.weights = reinterpret_cast<const float*>(t.weights.data());
     p.out_ids = reinterpret_cast<int64_t*>(t.out_ids.data());
     p.out_weights = reinterpret_cast<float*>(t.out_weights.data());
-    p.factor = factor, p.tokens = call.params.rows;
+    p.factor = std::bit_cast<float>(static_cast<uint32_t>(t.factor_bits)), p.tokens = call.params.rows;
     p.room = to_int32(t.out_ids.size(0), "tokens"), p.choices = to_int32(t.out_ids.size(1), "choices");
 
     Device& device = Device::get(call.device);

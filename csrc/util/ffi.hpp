@@ -44,13 +44,14 @@ struct Given {
 /// Integers in the caller's memory, for calls that must not allocate.
 class Integers {
 public:
+    Integers() = default;  // of a record that is read yet
     Integers(const TVMFFIAny* values, int64_t size) : values_(values), size_(size) {}
     int64_t size() const { return size_; }
     int64_t operator[](int64_t index) const { return values_[index].v_int64; }
 
 private:
-    const TVMFFIAny* values_;
-    int64_t size_;
+    const TVMFFIAny* values_ = nullptr;
+    int64_t size_ = 0;
 };
 
 /// Python's bytes.

@@ -1,4 +1,4 @@
-"""Calls by named fields: quantise and routing kernels. (Products: test_product_record.py.)
+"""Calls by named fields: quantise, routing and ranks' kernels, MoE layers. (Products: test_product_record.py.)
 
 A field that was read in another's place, or by nobody, would give a wrong result in silence. So each is left out here
 in turn, and changed in turn.
@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from deep_gemm import _extension
+from deep_gemm import _extension, epilogue
 from deep_gemm._extension import C
 
 STUB = ast.parse((Path(__file__).resolve().parents[2] / "deep_gemm" / "_C.pyi").read_text())
@@ -70,7 +70,142 @@ def combine_rows() -> dict[str, object]:
     return {"x": y, "row_of": integers(0, 1, 2, 3).view(2, 2), "out": torch.full((2, 16), 9.0).bfloat16()}
 
 
-BASES = {made.__name__: made for made in (quantize, route, gather_rows, combine_rows)}
+def pre_dispatch() -> dict[str, object]:
+    x = torch.randn(3, 128, generator=torch.Generator().manual_seed(0)).bfloat16()
+    return {
+        "x": x,
+        "ids": torch.arange(6).view(3, 2),
+        "weights": torch.arange(6.0).view(3, 2),
+        "factor_bits": bits(2.0),
+        "q": torch.zeros(3, 128).to(torch.float8_e4m3fn),
+        "s": torch.zeros(3, 1),
+        "out_ids": torch.zeros(4, 2, dtype=torch.int64),
+        "out_weights": torch.zeros(4, 2),
+    }
+
+
+def moe_layer() -> dict[str, object]:
+    """Two experts of 8 rows each."""
+    generator = torch.Generator().manual_seed(0)
+
+    def fp8(*shape: int) -> torch.Tensor:
+        return torch.randn(shape, generator=generator).to(torch.float8_e4m3fn)
+
+    return {
+        "up": fp8(2, 256, 128),
+        "up_scales": torch.ones(2, 2, 1),
+        "down": fp8(2, 128, 128),
+        "down_scales": torch.ones(2, 1, 1),
+        "ends": integers(8, 136),
+        "row_weights": torch.ones(136),
+        "ready": torch.zeros(17, dtype=torch.int32),
+        "expected_m": 8,
+        "gate": epilogue.SwiGLU(layout="eights").record,
+        "rows": fp8(136, 128),
+        "row_scales": torch.ones(136, 1),
+        "inner": torch.zeros(136, 128).to(torch.float8_e4m3fn),
+        "inner_scales": torch.zeros(136, 1),
+        "out": torch.zeros(136, 128).bfloat16(),
+    }
+
+
+class Part:
+    """A rank's part of the shared memory, of which a call gets a copy's address."""
+
+    def __init__(self) -> None:
+        memory = torch.zeros(4096, dtype=torch.uint8)
+        ids = torch.tensor([[0, 1], [-1, 1], [1, 0], [0, 0]])
+        numbers = torch.Generator().manual_seed(0)
+        for at, values in (
+            (PLACES["ids_at"], ids),
+            (PLACES["weights_at"], torch.arange(8.0)),
+            (PLACES["x_at"], torch.randn(4, 128, generator=numbers).to(torch.float8_e4m3fn)),
+            (PLACES["x_scales_at"], torch.arange(4.0)),
+            (PLACES["results_at"], torch.randn(8, 128, generator=numbers).bfloat16()),
+        ):
+            flat = values.flatten().view(torch.uint8)
+            memory[at : at + len(flat)] = flat
+        self.memory = memory
+
+
+PLACES = {"ids_at": 1024, "weights_at": 1088, "x_at": 1152, "x_scales_at": 1120, "results_at": 1664}
+
+
+def group() -> dict[str, object]:
+    """Of one rank, with four tokens of 128 columns and two choices."""
+    return {
+        "rank": 0,
+        "timeout_ns": 10**9,
+        "parts": Part(),
+        "part_bytes": 4096,
+        **PLACES,
+        "calls": integers(0),
+    }
+
+
+def exchange_choices() -> dict[str, object]:
+    return group() | {
+        "ids": torch.full((8, 2), 9, dtype=torch.int32)[:4],
+        "row_weights": torch.full((4, 2), 9.0),
+        "first_token": 0,
+        "tokens": 4,
+        "bound": 4,
+        "experts": 2,
+    }
+
+
+def travel() -> dict[str, object]:
+    return group() | {"source": integers(7, 0, -1, 2), "first_token": 0, "room": 4, "choices": 2}
+
+
+def pull_rows() -> dict[str, object]:
+    return travel() | {"out": torch.zeros(4, 128).to(torch.float8_e4m3fn), "out_scales": torch.zeros(4, 1)}
+
+
+def push_rows() -> dict[str, object]:
+    return travel() | {"down": torch.randn(4, 128, generator=torch.Generator().manual_seed(1)).bfloat16()}
+
+
+def combine_results() -> dict[str, object]:
+    return group() | {
+        "calls": integers(1),  # this one, which pull_rows has counted
+        "out": torch.full((4, 128), 9.0).bfloat16(),
+        "choices": 2,
+        "num_experts": 2,
+    }
+
+
+BASES = {
+    made.__name__: made
+    for made in (
+        quantize,
+        route,
+        gather_rows,
+        combine_rows,
+        pre_dispatch,
+        moe_layer,
+        exchange_choices,
+        pull_rows,
+        push_rows,
+        combine_results,
+    )
+}
+HERE_UNSEEN = "seen by another family"
+# The timeout: test_mega_moe_ranks.py reads it in what a rank says that waited in vain.
+OTHER_GROUP = {
+    "rank": 1,
+    "timeout_ns": HERE_UNSEEN,
+    "parts": lambda _: (),
+    "part_bytes": 8,
+    **dict.fromkeys(PLACES, HERE_UNSEEN),
+    "calls": lambda calls: calls + 5,
+}
+OTHER_TRAVEL = OTHER_GROUP | {
+    "source": lambda source: source.flip(0),
+    "first_token": 1,
+    "room": 2,
+    "choices": 1,
+}
 # What may stand in a field's place: a number, or what makes a tensor of the base's.
 OTHERS = {
     "quantize": {
@@ -121,17 +256,65 @@ OTHERS = {
         "row_of": lambda row_of: row_of.flip(0),
         "out": lambda out: out.float(),
     },
+    "pre_dispatch": {
+        "x": lambda x: -x,
+        "ids": lambda ids: 1 - ids,
+        "weights": lambda weights: -weights,
+        "factor_bits": bits(3.0),
+        "q": lambda q: q.bfloat16(),
+        "s": lambda s: s.int(),
+        "out_ids": lambda ids: ids[:, :1],
+        "out_weights": lambda weights: weights[:, :1],
+    },
+    "moe_layer": {
+        **{name: lambda tensor: tensor.double() for name in ("up", "up_scales", "down", "down_scales")},
+        **{name: lambda tensor: tensor.double() for name in ("ends", "row_weights", "ready")},
+        "expected_m": 1 << 40,
+        "gate": (9, 9, 9, 9, 9),
+        **{name: lambda tensor: tensor.double() for name in ("rows", "row_scales", "inner", "inner_scales", "out")},
+    },
+    "exchange_choices": OTHER_GROUP
+    | {
+        "ids_at": PLACES["ids_at"] + 8,
+        "weights_at": PLACES["weights_at"] + 8,
+        "ids": lambda ids: ids[:2],
+        "row_weights": lambda weights: weights.int(),
+        "first_token": 1,
+        "tokens": 2,
+        "bound": 3,
+        "experts": 1,
+    },
+    "pull_rows": OTHER_TRAVEL
+    | {
+        "x_at": PLACES["x_at"] + 128,
+        "x_scales_at": PLACES["x_scales_at"] + 4,
+        "out": lambda out: out.float(),
+        "out_scales": lambda scales: scales.int(),
+    },
+    "push_rows": OTHER_TRAVEL
+    | {"calls": HERE_UNSEEN, "results_at": PLACES["results_at"] + 256, "down": lambda down: -down},
+    "combine_results": OTHER_GROUP
+    | {
+        "ids_at": PLACES["ids_at"] + 8,
+        "results_at": PLACES["results_at"] + 256,
+        "out": lambda out: out.float(),
+        "choices": 1,
+        "num_experts": 1,
+    },
 }
 
 
 def outcome(family: str, record: dict[str, object]) -> object:
     """All that it writes, or what it says."""
     record = {name: value.clone() if isinstance(value, torch.Tensor) else value for name, value in record.items()}
+    written = [record.get(name) for name in _extension.BORROWING[family]]
+    if isinstance(part := record.get("parts"), Part):
+        memory = part.memory.clone()
+        record["parts"], written = (memory.data_ptr(),), [*written, record["calls"], memory]
     try:
         getattr(C, family)(**record)
-    except (TypeError, ValueError) as error:
+    except (TypeError, ValueError, RuntimeError) as error:
         return str(error).splitlines()[0]
-    written = [record.get(name) for name in _extension.BORROWING[family]]
     return tuple(None if each is None else each.flatten().view(torch.uint8).tolist() for each in written)
 
 
@@ -142,8 +325,22 @@ def test_every_field_changes_what_a_call_does(family) -> None:
     assert not isinstance(found, str), found
     assert [*OTHERS[family]] == getattr(C, f"{family}_fields")().split()
     for name, other in OTHERS[family].items():
+        if other is HERE_UNSEEN:
+            continue
         value = other(base.get(name)) if callable(other) else other
         assert outcome(family, base | {name: value}) != found, name
+
+
+def test_every_field_of_a_group_is_seen_by_a_family() -> None:
+    unseen = set(OTHER_GROUP) - {"timeout_ns"}
+    for others in OTHERS.values():
+        unseen -= {name for name, other in others.items() if other is not HERE_UNSEEN}
+    assert not unseen
+
+
+def test_a_layer_of_ranks_is_a_layer_that_travels() -> None:
+    layer, travels = C.moe_layer_fields().split(), [name for name in C.push_rows_fields().split() if name != "down"]
+    assert C.moe_layer_of_ranks_fields().split() == [*layer, *travels, "pulled"]
 
 
 @pytest.mark.parametrize("family", _extension.BORROWING)
@@ -154,9 +351,9 @@ def test_what_may_be_left_out_is_what_the_stub_says(family) -> None:
         return
     needed = [a.arg for a, default in zip(arguments.kwonlyargs, arguments.kw_defaults, strict=True) if default is None]
     for name in needed:
-        record = BASES[family]()
+        record = BASES[family]() | ({"parts": ()} if "parts" in needed else {})
         del record[name]
-        with pytest.raises(TypeError, match=f"^{name} of {family} must be an? (tensor|integer), got None"):
+        with pytest.raises(TypeError, match=f"^{name} of {family} must be (a tensor|an integer|integers), got None"):
             getattr(C, family)(**record)
 
 

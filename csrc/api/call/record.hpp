@@ -55,7 +55,8 @@ template <typename Record>
 Record record_of(const ffi::Given& given) {
     Record record;
     int32_t index = 0;
-    const auto take = [&]<typename Value>(Value Record::* member) {
+    const auto take = [&](auto member) {  // its own, or of a record that it is derived from
+        using Value = std::remove_cvref_t<decltype(record.*member)>;
         record.*member = ffi::Taking<Value>::from(given, index++);
     };
     std::apply([&](const auto&... field) { (take(field.member), ...); }, kFieldsOf<Record>);
