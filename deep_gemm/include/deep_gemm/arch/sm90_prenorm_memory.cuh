@@ -28,9 +28,9 @@ constexpr int32_t prenorm_registers(const PrenormConfig& c) {
 inline constexpr int32_t kPrenormLoadRegisters = 32;
 
 /// Bytes from the start of dynamic shared memory, which is brought to a multiple of 1024 first. Sums take the place of
-/// all but the barriers.
+/// all but the barriers and what other CTAs of a cluster send.
 struct PrenormSmemPlan {
-    int32_t stage_bytes = 0, halves = 0, barriers = 0, bytes = 0;
+    int32_t stage_bytes = 0, halves = 0, barriers = 0, share = 0, bytes = 0;
 };
 
 inline constexpr int32_t kPrenormAlignment = 1024;
@@ -40,9 +40,10 @@ constexpr PrenormSmemPlan plan_prenorm_smem(const PrenormConfig& c) {
     plan.stage_bytes = c.a_bytes() + c.b_bytes();
     plan.halves = plan.stage_bytes * c.stages;
     const int32_t halves_end = plan.halves + c.warpgroups * c.b_bytes(),
-                  sums_bytes = align_up(c.warpgroups * c.rows * prenorm_sum_stride(c.cols) * 4, 8);
+                  sums_bytes = align_up(c.warpgroups * c.rows * prenorm_sum_stride(c.cols) * 4, 16);
     plan.barriers = halves_end > sums_bytes ? halves_end : sums_bytes;
-    plan.bytes = plan.barriers + 16 * c.stages + kPrenormAlignment;
+    plan.share = plan.barriers + 16 * c.stages;
+    plan.bytes = plan.share + prenorm_share_bytes(c.rows, c.cols, c.cluster) + kPrenormAlignment;
     return plan;
 }
 

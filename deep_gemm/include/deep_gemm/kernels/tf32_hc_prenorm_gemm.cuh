@@ -177,6 +177,8 @@ DG_DEVICE void run_tf32_hc_prenorm_gemm(const PrenormParams& p) {
     const int32_t rank = static_cast<int32_t>(blockIdx.x) % c.cluster;
     const PrenormTile tile = PrenormTile::of(static_cast<int32_t>(blockIdx.x) / c.cluster, c.rows, c.cols, p);
     constexpr int32_t kChunks = kPrenormBlockK / kPrenormChunkK;
+    const PrenormShare<c.rows, c.cols, c.cluster> share{ptx::shared_address(dynamic_smem) + c.share_place()};
+    share.begin(rank);
     ptx::wait_for_previous_grid();
     PrenormWarp<c> of_warp(ptx::shared_address(dynamic_smem) + warp * c.stages * c.stage_bytes(), tile.first_row,
                            tile.first_col, lane, p);
@@ -185,7 +187,7 @@ DG_DEVICE void run_tf32_hc_prenorm_gemm(const PrenormParams& p) {
     __syncthreads();
     auto* const sums = reinterpret_cast<float*>(dynamic_smem);
     of_warp.write(sums + warp * c.rows * prenorm_sum_stride(c.cols));
-    finish_prenorm<c.rows, c.cols, c.warps, c.cluster, c.threads()>(sums, rank, tile, p);
+    finish_prenorm<c.rows, c.cols, c.warps, c.cluster, c.threads()>(sums, share, rank, tile, p);
 }
 
 }  // namespace deep_gemm

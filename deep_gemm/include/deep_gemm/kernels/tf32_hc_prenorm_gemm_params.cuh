@@ -15,6 +15,13 @@ inline constexpr int32_t kPrenormMaxCols = 32, kPrenormMaxN = 128;
 
 /// FP32 of a row's sums, the squares' last.
 constexpr int32_t prenorm_sum_stride(int32_t cols) { return cols + 1; }
+/// Sums of a tile that a CTA of a cluster adds up for all, and the bytes that it is sent, after a barrier.
+constexpr int32_t prenorm_share(int32_t rows, int32_t cols, int32_t cluster) {
+    return ceil_div(rows * prenorm_sum_stride(cols), cluster);
+}
+constexpr int32_t prenorm_share_bytes(int32_t rows, int32_t cols, int32_t cluster) {
+    return cluster == 1 ? 0 : 16 + cluster * prenorm_share(rows, cols, cluster) * 4;
+}
 
 struct PrenormConfig {
     int32_t rows = 16;              // of a CTA
@@ -30,8 +37,11 @@ struct PrenormConfig {
     constexpr int32_t stage_bytes() const { return a_bytes() + (b_in_ring ? cols * kPrenormChunkK * 4 : 0); }
     constexpr int32_t ring_bytes() const { return warps * stages * stage_bytes(); }
     constexpr int32_t sums_bytes() const { return warps * rows * prenorm_sum_stride(cols) * 4; }
-    /// Sums of warps take the place of the rings.
-    constexpr int32_t smem_bytes() const { return ring_bytes() > sums_bytes() ? ring_bytes() : sums_bytes(); }
+    /// Sums of warps take the place of the rings; what other CTAs send may come while they are read.
+    constexpr int32_t share_place() const {
+        return align_up(ring_bytes() > sums_bytes() ? ring_bytes() : sums_bytes(), 16);
+    }
+    constexpr int32_t smem_bytes() const { return share_place() + prenorm_share_bytes(rows, cols, cluster); }
 };
 
 struct PrenormParams {

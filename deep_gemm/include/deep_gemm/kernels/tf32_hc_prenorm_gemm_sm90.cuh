@@ -203,6 +203,8 @@ DG_DEVICE void run_tf32_hc_prenorm_gemm_sm90(const PrenormParams& p) {
     const int32_t rank = static_cast<int32_t>(blockIdx.x) % c.cluster;
     const PrenormTile tile = PrenormTile::of(static_cast<int32_t>(blockIdx.x) / c.cluster, c.rows, c.cols, p);
     auto* const sums = reinterpret_cast<float*>(dynamic_smem + (base - start));
+    const PrenormShare<c.rows, c.cols, c.cluster> share{base + smem.kPlan.share};
+    share.begin(rank);
     // The warp that loads waits for nobody: the others learn of it that there are barriers.
     constexpr int32_t kReady = 1 + c.warpgroups, kTold = c.warpgroups * 128 + 32;
     if (loads) {
@@ -225,7 +227,7 @@ DG_DEVICE void run_tf32_hc_prenorm_gemm_sm90(const PrenormParams& p) {
         of_warpgroup.write(sums + warpgroup * c.rows * prenorm_sum_stride(c.cols));
     }
     ptx::wait_for_previous_grid();  // which may read what is written now, though a CTA may have had nothing to load
-    finish_prenorm<c.rows, c.cols, c.warpgroups, c.cluster, c.threads()>(sums, rank, tile, p);
+    finish_prenorm<c.rows, c.cols, c.warpgroups, c.cluster, c.threads()>(sums, share, rank, tile, p);
 }
 
 }  // namespace deep_gemm

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <deep_gemm/kernels/tf32_hc_prenorm_gemm_params.cuh>
+#include <deep_gemm/ptx/barrier.cuh>
 #include <deep_gemm/ptx/cluster.cuh>
 #include <deep_gemm/ptx/memory.cuh>
 
@@ -25,41 +26,70 @@ struct PrenormTile {
     }
 };
 
+/// What a CTA of a cluster gets: its share of the sums of all, and the barrier that counts their bytes.
+template <int32_t kRows, int32_t kCols, int32_t kCluster>
+struct PrenormShare {
+    static constexpr int32_t kElements = kRows * prenorm_sum_stride(kCols),
+                             kEach = prenorm_share(kRows, kCols, kCluster);
+
+    /// By all threads, before they part: none may write to a CTA that has not begun.
+    DG_DEVICE void begin(int32_t rank) const {
+        if constexpr (kCluster > 1) {
+            if (threadIdx.x == 0) {
+                ptx::barrier_init(barrier(), 1), ptx::fence_barrier_init();
+                ptx::barrier_arrive_expect(barrier(), kCluster * size(rank) * 4);
+            }
+            __syncwarp();
+            ptx::cluster_arrive();
+        }
+    }
+
+    static DG_DEVICE int32_t size(int32_t rank) { return max(min(kEach, kElements - rank * kEach), 0); }
+    DG_DEVICE uint32_t barrier() const { return base; }
+    DG_DEVICE uint32_t sum(int32_t of_rank, int32_t i) const { return base + 16 + (of_rank * kEach + i) * 4; }
+
+    uint32_t base;  // in shared memory
+};
+
 /// Of `kParts` sums a CTA: [parts][rows][columns and the squares], FP32. Threads of all CTAs of a cluster call it when
-/// theirs are written; of a cluster's, each CTA writes its share.
+/// theirs are written; of a cluster's, each CTA is sent its share and writes it.
 template <int32_t kRows, int32_t kCols, int32_t kParts, int32_t kCluster, int32_t kThreads>
-DG_DEVICE void finish_prenorm(float* sums, int32_t rank, const PrenormTile& tile, const PrenormParams& p) {
+DG_DEVICE void finish_prenorm(const float* sums, const PrenormShare<kRows, kCols, kCluster>& share, int32_t rank,
+                              const PrenormTile& tile, const PrenormParams& p) {
     constexpr int32_t kStride = prenorm_sum_stride(kCols), kElements = kRows * kStride;
     __syncthreads();
+    const auto thread = static_cast<int32_t>(threadIdx.x);
     const auto of_cta = [&](int32_t i) {
         float sum = 0.0f;
 #pragma unroll
         for (int32_t part = 0; part < kParts; ++part) sum += sums[part * kElements + i];
         return sum;
     };
-    if constexpr (kCluster > 1) {
-        for (int32_t i = static_cast<int32_t>(threadIdx.x); i < kElements; i += kThreads) sums[i] = of_cta(i);
-        ptx::cluster_arrive_release(), ptx::cluster_wait();
-    }
-    for (int32_t i = rank * kThreads + static_cast<int32_t>(threadIdx.x); i < kElements; i += kCluster * kThreads) {
+    const auto store = [&](int32_t i, float sum) {
         const int32_t row = tile.first_row + i / kStride, col = i % kStride;
-        const bool squares = col == kCols;
-        if (row >= p.m || (squares ? tile.first_col > 0 : tile.first_col + col >= p.n)) continue;
-        float sum = 0.0f;
-        if constexpr (kCluster == 1) {
-            sum = of_cta(i);
-        } else {
-#pragma unroll
-            for (int32_t other = 0; other < kCluster; ++other)
-                sum += ptx::load_cluster(ptx::map_to_cta(ptx::shared_address(sums + i), other));
-        }
-        if (squares)
-            p.squares[tile.split * p.squares_split_stride + row] = sum;
-        else
+        if (row >= p.m) return;
+        if (col < kCols && tile.first_col + col < p.n)
             p.d[tile.split * p.d_split_stride + row * p.d_stride + tile.first_col + col] = sum;
+        if (col == kCols && tile.first_col == 0) p.squares[tile.split * p.squares_split_stride + row] = sum;
+    };
+    if constexpr (kCluster == 1) {
+        for (int32_t i = thread; i < kElements; i += kThreads) store(i, of_cta(i));
+    } else {
+        ptx::cluster_wait();
+        for (int32_t i = thread; i < kElements; i += kThreads) {
+            const auto to = static_cast<uint32_t>(i / share.kEach);
+            ptx::store_cluster_async(ptx::map_to_cta(share.sum(rank, i % share.kEach), to), of_cta(i),
+                                     ptx::map_to_cta(share.barrier(), to));
+        }
+        for (int32_t i = thread; i < share.size(rank); i += kThreads) {
+            ptx::barrier_wait(share.barrier(), 0);
+            float sum = 0.0f;
+#pragma unroll
+            for (int32_t other = 0; other < kCluster; ++other) sum += ptx::load_shared(share.sum(other, i));
+            store(rank * share.kEach + i, sum);
+        }
+        // A CTA that has nothing to write is sent nothing, and may leave.
     }
-    // None may leave while others read its sums.
-    if constexpr (kCluster > 1) ptx::cluster_arrive_release(), ptx::cluster_wait();
 }
 
 }  // namespace deep_gemm
