@@ -7,6 +7,7 @@ import os
 from collections.abc import Iterator
 from pathlib import Path
 
+import one_thread  # noqa: F401  # before torch is imported
 import pytest
 import torch
 from cached import compile_once

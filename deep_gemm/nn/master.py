@@ -29,6 +29,7 @@ class Kept:
     def __init__(self) -> None:
         self.key: tuple[object, ...] | None = None
         self.operands: tuple[Any, ...] = ()
+        self.in_graphs = False  # which read them where they lie
 
     def __deepcopy__(self, _memo: object) -> Kept:
         return Kept()
@@ -38,18 +39,51 @@ class Kept:
 
     def of(self, weight: torch.Tensor, precision: str, both_ways: bool) -> tuple[Any, ...]:
         key = (_steps, weight._version, weight.data_ptr(), weight.device, weight.dtype, precision)
-        if key != self.key or (both_ways and self.operands[2] is None):
-            with torch.no_grad():
-                self.operands, self.key = operands_of(weight.detach(), precision, both_ways), key
+        current = key == self.key and not (both_ways and self.operands[2] is None)
+        if is_captured(weight):
+            if both_ways or not current:  # the graph's own: memory of its pool, and of each replay's weight
+                return made_of(weight, precision, both_ways)
+            self.in_graphs = True
+        elif not current:
+            both_ways = both_ways or (self.in_graphs and self.operands[2] is not None)
+            made = made_of(weight, precision, both_ways)
+            self.operands, self.key = self._where_graphs_read(made) if self.in_graphs else made, key
         return self.operands
+
+    def _where_graphs_read(self, made: tuple[Any, ...]) -> tuple[Any, ...]:
+        pairs = zip(self.operands, made, strict=True)
+        return tuple(new if old is None or new is None else _written(old, new) for old, new in pairs)
+
+
+@torch.no_grad()
+def made_of(weight: torch.Tensor, precision: str, both_ways: bool) -> tuple[Any, ...]:
+    return operands_of(weight.detach(), precision, both_ways)
+
+
+def is_captured(weight: torch.Tensor) -> bool:
+    """Whether a CUDA graph is being made of what happens now."""
+    return weight.is_cuda and torch.cuda.is_current_stream_capturing()
+
+
+@torch.no_grad()
+def _written(old: torch.Tensor, new: torch.Tensor) -> torch.Tensor:
+    """new, in the memory of old where that is like it; BF16 operands may be the parameter itself."""
+    alike = (old.shape, old.stride(), old.dtype, old.device) == (new.shape, new.stride(), new.dtype, new.device)
+    if not alike or old.data_ptr() == new.data_ptr():
+        return new
+    as_bytes = [each.view(torch.uint8) if each.element_size() == 1 else each for each in (old, new)]
+    as_bytes[0].copy_(as_bytes[1])
+    return old
 
 
 class MasterWeights(torch.nn.Module):
     """A parameter `weight`, `[N, K]` or `[G, N, K]`, multiplied in FP8 or BF16.
 
     It is quantised again when it was written: by an optimiser's step, by loading a state, by any function of torch that
-    counts what it writes. After writing `weight.data` by hand call `requantize()`. Compiled programs quantise it in
-    each call.
+    counts what it writes. After writing `weight.data` by hand, or by replays of a CUDA graph, call `requantize()`.
+    Compiled programs quantise it in each call, and so does a graph of calls with gradients. A graph of calls without
+    them reads what was quantised before; where the weight is written afterwards, `requantize()`, or the next call
+    outside of graphs, writes the new numbers there.
     """
 
     weight: torch.nn.Parameter
@@ -84,14 +118,15 @@ class MasterWeights(torch.nn.Module):
         torch.nn.init.uniform_(self.weight, -bound, bound)
 
     def requantize(self) -> None:
-        self._kept = Kept()
+        self._kept.key = None
+        if self._kept.in_graphs:
+            self.operands(False)
 
     def operands(self, both_ways: bool) -> tuple[Any, ...]:
         """Data and scales, and those of the transpose where a gradient will want them."""
         weight = to_local(self.weight)
         if is_dynamo_compiling():
-            with torch.no_grad():
-                return operands_of(weight.detach(), self.precision, both_ways)
+            return made_of(weight, self.precision, both_ways)
         return self._kept.of(weight, self.precision, both_ways)
 
 

@@ -94,6 +94,31 @@ def test_weights_are_quantised_once_a_step(monkeypatch) -> None:
     assert not other(x).any()
 
 
+def test_graphs_see_weights_that_are_written_later(monkeypatch) -> None:
+    """What a CUDA graph would read, where capturing is only said: a GPU's graphs are in test_nn_graphs.py."""
+    captured = []
+    monkeypatch.setattr(master, "is_captured", lambda weight: bool(captured))
+    layer = nn.FP8Linear(128, 128, bias=False)
+    captured.append(1)
+    with torch.no_grad():
+        own = layer.operands(False)
+        assert own[0].data_ptr() != layer.operands(False)[0].data_ptr(), "each capture has its own: memory of its pool"
+        captured.clear()
+        before = layer.operands(False)
+        captured.append(1)
+        of_graph = layer.operands(False)
+        assert of_graph[0] is before[0]
+        assert layer.operands(True)[0].data_ptr() != before[0].data_ptr(), "with gradients the graph quantises"
+        captured.clear()
+        layer.weight.mul_(-2)
+        wanted = fp8_weights(layer.weight)
+        layer(random(3, 128))
+        assert all(torch.equal(found.float(), right.float()) for found, right in zip(of_graph, wanted, strict=False))
+        layer.weight.data.mul_(-2)
+        layer.requantize()
+        assert torch.equal(of_graph[0].float(), fp8_weights(layer.weight)[0].float())
+
+
 @pytest.mark.parametrize("device", ONE_OF_EACH_ARCH, indirect=True)
 @pytest.mark.parametrize("precision", ["fp8", "bf16"])
 def test_gradients_of_experts(device, precision) -> None:
