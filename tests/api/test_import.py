@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import ast
+import json
 import os
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 from fresh import check, run
@@ -26,38 +28,60 @@ def python(code: str, **environment: str | None) -> str:
     return done.stdout
 
 
-def test_import_opens_neither_driver_nor_compiler():
-    code = """
+LOOK = """
+import json, os, sys, time
+start = time.process_time()
 import torch
-def mapped():
-    return {line.split("/", 1)[1].strip() for line in open("/proc/self/maps") if "/" in line}
-before = mapped()
-import deep_gemm
-import deep_gemm.jit
-new = mapped() - before
-print(*[path for path in new if any(name in path for name in ("libcuda", "nvrtc", "nvidia"))])
-assert any("_C.so" in path for path in new), new
-"""
-    assert python(code).split() == []
-
-
-def test_import_asks_about_gpus_without_the_cuda_runtime():
-    """The runtime would start the driver, and children of a later fork could not use CUDA."""
-    code = """
-import os, torch
+torch_done = time.process_time()
 seen = []
 def is_available():
     seen.append(os.environ.get("PYTORCH_NVML_BASED_CUDA_CHECK"))
     return False
 torch.cuda.is_available = is_available
 torch.cuda.device_count = lambda: seen.append("counted")
+def mapped():
+    return {line.split("/", 1)[1].strip() for line in open("/proc/self/maps") if "/" in line}
+files, modules, began = mapped(), set(sys.modules), time.process_time()
 import deep_gemm
-print(*seen, os.environ.get("PYTORCH_NVML_BASED_CUDA_CHECK"))
+share = (time.process_time() - began) / (torch_done - start)
+modules, after = set(sys.modules) - modules, os.environ.get("PYTORCH_NVML_BASED_CUDA_CHECK")
+import deep_gemm.jit
+files = mapped() - files
+functions = [deep_gemm.utils.ceil_div(5, 2), deep_gemm.testing.calc_diff.__name__]
+functions += [deep_gemm.jit.settings.__name__, deep_gemm.simulator.options.__name__]
+started = torch.cuda.is_initialized()
+os.environ["DG_JIT_DEBUG"] = "1"
+first = deep_gemm.jit.settings()["debug"]
+os.environ["DG_JIT_DEBUG"] = "0"
+debug = [first, deep_gemm.jit.settings()["debug"]]
+print(json.dumps({
+    "seen": seen, "after": after, "files": [*files], "modules": [*modules], "share": share, "functions": functions,
+    "started": started, "debug": debug, "version": deep_gemm.__version__,
+}))
 """
-    *seen, after = python(code, PYTORCH_NVML_BASED_CUDA_CHECK=None).split()
-    assert set(seen) <= {"1"}
-    assert after == "None"
-    assert python(code, PYTORCH_NVML_BASED_CUDA_CHECK="0").split()[-1] == "0"
+
+
+def look() -> dict[str, Any]:
+    return json.loads(python(LOOK, PYTORCH_NVML_BASED_CUDA_CHECK=None, DG_JIT_DEBUG=None, HOME=None))
+
+
+@pytest.fixture(scope="module")
+def imported() -> dict[str, Any]:
+    """What a process saw of its import: one, as each takes seconds."""
+    return look()
+
+
+def test_import_opens_neither_driver_nor_compiler(imported):
+    assert [path for path in imported["files"] if any(name in path for name in ("libcuda", "nvrtc", "nvidia"))] == []
+    assert any("_C.so" in path for path in imported["files"]), imported["files"]
+
+
+def test_import_asks_about_gpus_without_the_cuda_runtime(imported):
+    """The runtime would start the driver, and children of a later fork could not use CUDA."""
+    assert set(imported["seen"]) <= {"1"}
+    assert imported["after"] is None
+    code = "import os, deep_gemm; print(os.environ.get('PYTORCH_NVML_BASED_CUDA_CHECK'))"
+    assert python(code, PYTORCH_NVML_BASED_CUDA_CHECK="0").split() == ["0"]
 
 
 @pytest.mark.gpu
@@ -82,48 +106,25 @@ print(*[os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) for child in children
     assert python(code).split() == ["0", "0", "True"]
 
 
-def test_import_reads_no_setting():
-    code = """
-import os, deep_gemm.jit
-os.environ["DG_JIT_DEBUG"] = "1"
-first = deep_gemm.jit.settings()["debug"]
-os.environ["DG_JIT_DEBUG"] = "0"
-print(first, deep_gemm.jit.settings()["debug"])
-"""
-    # Read at the first use, and once.
-    assert python(code, DG_JIT_DEBUG=None).split() == ["True", "True"]
+def test_import_reads_no_setting(imported):
+    assert imported["debug"] == [True, True], "read at the first use, and once"
 
 
-def test_import_brings_the_subpackages_and_nothing_heavy():
-    code = """
-import sys, torch
-before = set(sys.modules)
-import deep_gemm
-print(deep_gemm.utils.ceil_div(5, 2), deep_gemm.testing.calc_diff, deep_gemm.jit.settings, deep_gemm.simulator.options)
-print(*[name for name in set(sys.modules) - before if name.startswith(("torch._dynamo", "torch._inductor", "triton"))])
-assert not torch.cuda.is_initialized()
-"""
-    functions, heavy = python(code).splitlines()
-    assert functions.startswith("3 <function calc_diff")
-    assert heavy == ""
+def test_import_brings_the_subpackages_and_nothing_heavy(imported):
+    assert imported["functions"] == [3, "calc_diff", "settings", "options"]
+    heavy = ("torch._dynamo", "torch._inductor", "triton")
+    assert [name for name in imported["modules"] if name.startswith(heavy)] == []
+    assert not imported["started"]
 
 
-def test_import_without_home(tmp_path):
-    assert python("import deep_gemm; print(deep_gemm.__version__)", HOME=None).strip()
+def test_import_without_home(imported):
+    assert imported["version"]
 
 
 @pytest.mark.slow
-def test_import_takes_a_third_of_torch_at_most():
+def test_import_takes_a_third_of_torch_at_most(imported):
     """Some 0.18 s beside torch's 0.9 on a quiet core. Both are timed, as a busy machine slows both."""
-    code = """
-import time
-start = time.process_time()
-import torch
-torch_done = time.process_time()
-import deep_gemm
-print((time.process_time() - torch_done) / (torch_done - start))
-"""
-    assert any(float(python(code)) < 1 / 3 for _ in range(3))
+    assert imported["share"] < 1 / 3 or any(look()["share"] < 1 / 3 for _ in range(2))
 
 
 DRIVER = """
