@@ -75,6 +75,48 @@ GATHER = "cp.async.bulk.tensor.2d.shared::cta.global.tile::gather4.mbarrier::com
 SCATTER = "cp.async.bulk.tensor.2d.global.shared::cta.tile::scatter4.bulk_group"
 
 
+STARTS = {
+    "load": "cp.async.bulk.tensor.2d.shared::cluster.global.tile.mbarrier::complete_tx::bytes [%r0], [%d0, {PLACE}], [%r1];",
+    "prefetch": "cp.async.bulk.prefetch.tensor.2d.L2.global.tile [%d0, {PLACE}];",
+    "store": "cp.async.bulk.tensor.2d.global.shared::cta.tile.bulk_group [%d0, {PLACE}], [%r0];",
+    "reduction": "cp.reduce.async.bulk.tensor.2d.global.shared::cta.add.tile.bulk_group [%d0, {PLACE}], [%r0];",
+    "gathered rows": f"{GATHER} [%r0], [%d0, {{PLACE, 0, 0, 0}}], [%r1];",
+    "scattered rows": f"{SCATTER} [%d0, {{PLACE, 0, 0, 0}}], [%r0];",
+}
+STORED = ("store", "reduction", "scattered rows")
+
+
+def refusal(form: str, tensor: torch.Tensor, span: int, *place: int) -> str:
+    """What is reported of a box of 64 bytes of a row that begins there."""
+    tensor_map = simulator.tensor_map(tensor, [1, 64 // tensor.dtype.itemsize], span)
+    text = (four_rows_entry if form.endswith("rows") else entry)(STARTS[form].replace("PLACE", "{}, {}".format(*place)))
+    report = launch(text, tensor, tensor, tensor_map, hazards="report")
+    return "".join(hazard.message for hazard in report.hazards if "coordinates" in hazard.message)
+
+
+@pytest.mark.parametrize("form", STARTS)
+@pytest.mark.parametrize(
+    ("dtype", "span", "at"),
+    [(torch.float32, 0, 3), (torch.float32, 0, -1), (torch.bfloat16, 128, 4), (torch.bfloat16, 0, 12)],
+)
+def test_a_box_begins_at_whole_16_bytes_of_a_row(form: str, dtype: torch.dtype, span: int, at: int) -> None:
+    """As on an H200, which answers "illegal instruction"; a row's number is free."""
+    source = torch.zeros((8, 128 // dtype.itemsize), dtype=dtype)
+    step = 16 // dtype.itemsize
+    wanted = f"needs first coordinates that are multiples of {step}, 16 bytes, got {at}"
+    assert wanted in refusal(form, source, span, at, 1)
+    assert not refusal(form, source, span, at // step * step % 16, 1)
+
+
+@pytest.mark.parametrize("form", STARTS)
+@pytest.mark.parametrize("place", [(-4, 1), (0, -1)])
+def test_a_store_does_not_begin_in_front_of_its_tensor(form: str, place: tuple[int, int]) -> None:
+    """As on an H200, where loads and prefetches may."""
+    said = refusal(form, torch.zeros((8, 32)), 0, *place)
+    assert bool(said) == (form in STORED)
+    assert not said or f"a tensor store needs coordinates that are not negative, got {min(place)}" in said
+
+
 def four_rows_entry(body: str) -> str:
     return entry(body).replace(HEADER, header("", "sm_100a"))
 

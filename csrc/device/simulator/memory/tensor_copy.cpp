@@ -1,4 +1,5 @@
 // cp.async.bulk.tensor: boxes of tensors, swizzles, what is out of range.
+#include <algorithm>
 #include <cstring>
 
 #include "../../../util/require.hpp"
@@ -159,14 +160,26 @@ uint64_t check_row_ends(Warp& w, const Box& box) {
     return last == limit || global_range(*w.cluster, limit, last - limit, true, &w, nullptr) ? last : limit;
 }
 
-// What holds of types narrower than a byte only.
-bool check_type(Warp& w, const Box& box, bool store) {
-    const char* wrong = nullptr;
-    if (unpacks_to_bytes(box.type()) && store) wrong = "cannot be stored to";
-    if (unpacks_to_bytes(box.type()) && box.at[0] % 128) wrong = "needs first coordinates that are multiples of 128";
-    if (box.type() == TensorMapType::u4 && box.at[0] % 2) wrong = "needs even first coordinates";
-    if (wrong) report(*w.cluster, "tensor map", concat("a tensor map of ", name(box.type()), " ", wrong), &w);
-    return !wrong;
+// Of elements that are spread to bytes, and where a box may begin: an H200 answers "illegal instruction" to a box that
+// begins elsewhere, whatever its swizzle.
+bool check_start(Warp& w, const Box& box, bool store) {
+    const bool spreads = unpacks_to_bytes(box.type());
+    if (spreads && store) {
+        report(*w.cluster, "tensor map", concat("a tensor map of ", name(box.type()), " cannot be stored to"), &w);
+        return false;
+    }
+    const int32_t step = spreads ? 128 : int32_t(128 / memory_bits(box.type()));
+    if (box.at[0] % step) {
+        report(*w.cluster, "misaligned",
+               concat("a tensor copy of ", name(box.type()), " needs first coordinates that are multiples of ", step,
+                      spreads ? "" : ", 16 bytes", ", got ", box.at[0]),
+               &w);
+        return false;
+    }
+    const int32_t least = *std::ranges::min_element(box.at);
+    if (!store || least >= 0) return true;
+    report(*w.cluster, "misaligned", concat("a tensor store needs coordinates that are not negative, got ", least), &w);
+    return false;
 }
 
 // All that a map of the host's describes must be the launch's. Of one that the kernel has made it is what the box
@@ -208,7 +221,8 @@ Step tensor_prefetch(Warp& w, const Instruction& in, uint32_t lanes) {
     for (uint32_t left = lanes; left; left &= left - 1) {
         const unsigned lane = std::countr_zero(left);
         const uint64_t map_address = read_any(w, in.b, lane) + uint64_t(in.displacement2);
-        if (!find_map(w, lane, map_address, in.flags >> kRankOf & 15)) continue;
+        const StoredTensorMap* map = find_map(w, lane, map_address, in.flags >> kRankOf & 15);
+        if (!map || !check_start(w, named_box(w, in, lane, *map), false)) continue;
         w.cluster->asked_for.insert(asked_box(w, in, lane, map_address));
         ++w.cluster->statistics.boxes_asked_for;
     }
@@ -226,7 +240,7 @@ Step tensor_copy(Warp& w, const Instruction& in, uint32_t lanes) {
         const Box box = named_box(w, in, lane, *map);
         const bool store = in.flags & kFromShared;
         if (!store && !cluster.asked_for.empty()) cluster.asked_for.erase(asked_box(w, in, lane, map_address));
-        if (!check_type(w, box, store)) continue;
+        if (!check_start(w, box, store)) continue;
         if (Arena* arena = store ? nullptr : arena_at(cluster, map->address)) {
             if (!arena->holds(map->address + covered_bytes(*map) - 1))
                 report(cluster, "out of bounds", "a tensor reaches beyond what blocks exchange", &w);
