@@ -140,10 +140,11 @@ class SwiGLU(_Gated):
 
     gpt-oss has `SwiGLU(limit=7.0, alpha=1.702, up_shift=1.0, layout='interleaved')`, DeepSeek-V4 `SwiGLU(limit=10.0)`.
 
-    Taken by dense products and experts of BF16, FP16, FP8 and INT8, beside packed weights where `pack_weights` was told
-    this layout as `gate_up` (bias and C lie as rows did before). B must have K contiguous, and N must be a multiple of
-    16; except with 'interleaved', N/2 one of 128 where B has FP32 scales of 128x128 blocks. Others refuse it. `d` may
-    be a pair `(q, s)`: what the activation makes is quantised.
+    Taken by dense products, experts and `einsum`s 'bhr,hdr->bhd' of BF16, FP16, FP8, INT8 and FP4, beside packed
+    weights where `pack_weights` was told this layout as `gate_up` (bias and C lie as rows did before). B must have K
+    contiguous, and N must be even: a multiple of 16 of packed weights and of 'eights', whose rows are 8 and 8, and N/2
+    one of 128 where B has FP32 scales of 128x128 blocks, except with 'interleaved'. Others refuse it. `d` may be a
+    pair `(q, s)`: what the activation makes is quantised.
     """
 
     def __init__(

@@ -112,7 +112,8 @@ template <>
 inline constexpr auto kFieldsOf<HeadSplits> = std::tuple{
     Field{"left", &HeadSplits::left}, Field{"skipped", &HeadSplits::skipped}, Field{"right", &HeadSplits::right}};
 template <>
-inline constexpr auto kFieldsOf<Gated> = std::tuple{Field{"kind", &Gated::kind}, Field{"rows", &Gated::rows}};
+inline constexpr auto kFieldsOf<Gated> =
+    std::tuple{Field{"kind", &Gated::kind}, Field{"rows", &Gated::rows}, Field{"partial", &Gated::partial}};
 template <>
 inline constexpr auto kFieldsOf<GemmTask> = std::tuple{
     Field{"grouping", &GemmTask::grouping},   Field{"a", &GemmTask::a, true},

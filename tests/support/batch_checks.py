@@ -11,12 +11,14 @@ import torch
 from batched_inputs import FORMS, laid_out, matrices_of
 from call_checks import assert_equal_again, assert_near, assert_same, described, guarded
 from drawn_operands import DTYPES
+from drawn_steps import GATED_N, PARTIAL_N, Steps, drawn_gate
 from inputs import ceil_div
 from matrix import FP4, Call, Problem, Quantised, packed, settings_of, tolerance
 
 import deep_gemm
 
 Function = Callable[..., None]
+PLAIN = Steps()
 
 
 def check_product(
@@ -28,15 +30,21 @@ def check_product(
     order: tuple[int, ...],
     device: torch.device,
     compiles: bool = False,
+    steps: Steps = PLAIN,
 ) -> torch.Tensor:
     """One call with C or without, compared matrix by matrix: `order` says where D has these. Returns D's matrices."""
     case = problem.call.case
     dtype, added = DTYPES[case.output], case.added
+    if steps.gate is not None and added == "d":
+        added = "c"
+    of_d = (*shape[:-1], steps.columns(shape[-1]))
     c = None if added == "nothing" else (torch.randn(shape, generator=problem.generator) * 10).to(dtype)
 
     def run(compiled_dims: str) -> torch.Tensor:
-        d = guarded(r, shape, dtype, device)
+        d = guarded(r, of_d, dtype, device)
         more: dict[str, Any] = {"compiled_dims": compiled_dims} if compiles else {}
+        if not steps.is_plain:
+            more["epilogue"] = steps.epilogue()
         if c is not None:
             more["c"] = (d if added == "d" else guarded(r, shape, dtype, device)).tensor
             more["c"].copy_(c)
@@ -47,15 +55,17 @@ def check_product(
     found = run(r.choice(["", "mn", "m"]))
     if r.random() < 0.4:
         assert_equal_again(r, run, found, device)
-    if added == "nothing" and dtype not in (torch.float32, torch.int32) and r.random() < 0.3:
+    if steps.is_plain and added == "nothing" and dtype not in (torch.float32, torch.int32) and r.random() < 0.3:
         whole = torch.zeros(shape, device=device)
         function(whole, c=whole)
         assert_same(whole.to(dtype).cpu(), found, "FP32 sums added to zeros, and rounded")
     matrices = found[None] if len(shape) == 2 else matrices_of(found, order)
     for index, (value, size) in enumerate(expected):
+        value, size = steps.factor(value, size)
         if c is not None:
             mine = (c[None] if len(shape) == 2 else matrices_of(c, order))[index].double()
             value, size = value + mine, size + mine.abs()
+        value, size = steps.of_sums(value, size, tolerance(case.pair, device))
         assert_near(matrices[index], value, size, tolerance(case.pair, device))
     return matrices
 
@@ -67,6 +77,12 @@ def check_batch(r: random.Random, call: Call, device: torch.device, m: int, n: i
     expr = r.choice([*FORMS]) if turned else "bhr,hdr->bhd"
     if expr == "bhd,bhr->hdr" and scaled and call.case.scaling_b.rows != 1:
         expr = "bhd,hdr->bhr"
+    steps = PLAIN
+    if expr == "bhr,hdr->bhd" and call.layout[1] == "t" and r.random() < 0.3:
+        gate = drawn_gate(r)
+        in_blocks = scaled and call.case.scaling_b.rows != 1
+        n = r.choice([512] if in_blocks and gate.layout == "halves" else [*GATED_N, *PARTIAL_N])
+        steps = Steps(r.uniform(-2, 2) if r.random() < 0.3 else None, gate)
     problem = Problem(call, torch.Generator().manual_seed(r.randrange(1 << 30)))
     for _ in range(batch):
         problem.add(m, n, k)
@@ -85,7 +101,7 @@ def check_batch(r: random.Random, call: Call, device: torch.device, m: int, n: i
         function(expr, *operands, d, **more, **call.recipe)
 
     expected = [problem.expected(group) for group in range(batch)]
-    check_product(r, problem, tuple(extents[i] for i in order), product, expected, order, device)
+    check_product(r, problem, tuple(extents[i] for i in order), product, expected, order, device, steps=steps)
 
 
 def turn(tensor: torch.Tensor, order: tuple[int, ...]) -> torch.Tensor:

@@ -148,7 +148,7 @@ class Tensors(Operands):
 
     def takes_gate(self, layout: str) -> bool:
         case, n = self.call.case, self.exact_b.shape[1]
-        if case.pair.mn_major == "refused" or case.output == "s32" or self.call.layout != "nt" or n % 16:
+        if case.pair.mn_major == "refused" or case.output == "s32" or self.call.layout != "nt" or n % 2:
             return False
         blocks = case.scaling_b is not None and case.scaling_b.rows > 1
         return not (blocks and layout == "halves" and n % 256)

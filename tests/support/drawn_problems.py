@@ -100,10 +100,13 @@ def takes_gate(pair: Pair, grouping: str, output: str, fields: dict[str, int]) -
     return plain and grouping in ("dense", "m_contiguous", "m_psum", "masked") and not fields.get("mn_major_b")
 
 
-def gate_fields(r: random.Random, grouping: str, fields: dict[str, int]) -> dict[str, int]:
-    """A gated activation, other steps around it, and perhaps quantised output, beside which there is no C."""
+def gate_fields(r: random.Random, in_blocks: bool, fields: dict[str, int]) -> dict[str, int]:
+    """A gated activation, other steps around it, and perhaps quantised output, beside which there is no C. `in_blocks`:
+    rows of B share scales."""
     n = max(fields["n"] // 256, 1) * 256  # in halves also beside scales of 128 rows
     found = {"n": n, "gate": r.choice([1, 2, 3]), "gate_rows": r.randrange(2), "in_place": 0}
+    if (found["gate_rows"] or not in_blocks) and r.random() < 0.3:
+        found["n"] -= r.choice([2, 6, 8])  # of the last 8 pairs of a gate and an up 1, 3 or 4 are missing
     found |= {"alpha": r.randrange(2), "row_scale": int(r.random() < 0.3)}
     if r.random() < 0.5:
         scales = [{"quantised": 128}, {"quantised_words": 32}, {"quantised_words": 128}]
@@ -128,7 +131,8 @@ def drawn_problem(r: random.Random, of_arch: list[Pair], num_sms: int) -> Proble
         heads = {"head_left": left, "head_skipped": skipped, "head_right": right}
         fields |= {**heads, "n": (left + right) * extent(r, 1, 128), "add_c": 0, "in_place": 0}
     if not fields.get("head_skipped") and takes_gate(pair, grouping, output, fields) and r.random() < 0.25:
-        fields |= gate_fields(r, grouping, fields)
+        in_blocks = pair.b in ("e4m3", "s8") and not fields.get("per_row_b")
+        fields |= gate_fields(r, in_blocks, fields)
     if r.random() < 0.3:
         fields["compiled_dims"] = r.choice([0, 3, 6, 7])
     fields["batch_invariant"] = int(r.random() < 0.1)

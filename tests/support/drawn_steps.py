@@ -16,6 +16,7 @@ from deep_gemm.epilogue import Alpha, Chain, Epilogue, GeGLU, SwiGLU
 
 GATED_N = [16, 64, 144, 512, 544]  # of these 512 also in halves beside scales of 128 rows
 QUANTISED_N = [512, 544, 768]
+PARTIAL_N = [26, 150, 522]  # N / 2 is no multiple of 8
 FP8 = torch.float8_e4m3fn
 
 

@@ -10,7 +10,7 @@ import torch
 from batch_checks import check_batched
 from call_checks import SCHEDULES, check_dense, check_experts, described, settings
 from drawn_operands import NAMES, Operands, Tensors, Wide, described_call, drawn_case, drawn_pair, packed_names
-from drawn_steps import GATED_N, QUANTISED_N, Steps, drawn_gate, drawn_steps
+from drawn_steps import GATED_N, PARTIAL_N, QUANTISED_N, Steps, drawn_gate, drawn_steps
 from matrix import FP4, drawn_call
 
 import deep_gemm
@@ -59,6 +59,7 @@ def drawn_operands(
     if kind < 0.35:
         make, name = r.choice(packed_names(target))
         k = r.choice([*small, *ANY_K]) if make is Wide else k
+        n = n if gate_up is None else n // 16 * 16  # packed by whole groups of gates and ups
         return make(r, name, rows, n, k, experts, seed, gate_up), False
     if kind < 0.45:
         call = drawn_pair(r, arch, seed)
@@ -84,7 +85,7 @@ def check_along_m(r: random.Random, arch: str, target: str, device: torch.device
     experts = r.choice(EXPERTS) if grouped else 1
     counts = [r.choice([*COUNTS, r.randint(0, 200)]) for _ in range(experts)] if grouped else [r.choice(ROWS)]
     gate = drawn_gate(r) if r.random() < 0.2 else None
-    n = r.choice(N) if gate is None else r.choice([*GATED_N, *QUANTISED_N])
+    n = r.choice(N) if gate is None else r.choice([*GATED_N, *QUANTISED_N, *PARTIAL_N])
     if gate is None and not grouped and r.random() < 0.1:
         heads = r.choice(HEADS)
         n = (heads[0] + heads[2]) * r.choice([1, 3])

@@ -20,7 +20,8 @@ void require_same(const BatchedForm& form, int64_t first, const char* first_name
 }  // namespace
 
 GemmCall check_batched(const BatchedForm& form, const OperandArgument& a, const OperandArgument& b,
-                       const OutputArgument& d, const OptionalTensor& c, const Granularities& given) {
+                       const OutputArgument& d, const OptionalTensor& c, const Granularities& given,
+                       const GateRecord& gate) {
     GemmCall call = start_call(a, b, Grouping::batched);
     call.a = matrix_of(a.data, "a", form.a, form.shape_a);
     call.b = matrix_of(b.data, "b", form.b, form.shape_b);
@@ -29,17 +30,23 @@ GemmCall check_batched(const BatchedForm& form, const OperandArgument& a, const 
     Problem& p = call.problem;
     p.m = to_int32(call.a.rows, "M"), p.n = to_int32(call.b.rows, "N"), p.k = to_int32(call.a.cols, "K");
     p.num_groups = to_int32(call.a.groups, "the number of matrices");
+    check_gate(call, gate);
     check_output(call, d, c, form.d, form.shape_d);
     require_same(form, call.a.groups, "a", call.d.groups, "d", letter(form, kLettersD, form.d.group));
     require_same(form, call.a.rows, "a", call.d.rows, "d", letter(form, kLettersD, form.d.row));
-    require_same(form, call.b.rows, "b", call.d.cols, "d", letter(form, kLettersD, form.d.col));
+    const char columns = letter(form, kLettersD, form.d.col);
+    if (p.gate.any())
+        require(call.d.cols == p.gate.columns(p.n), form.expression, ": d must have ", columns, "=",
+                p.gate.columns(p.n), ", half of b's for a gated activation, got ", call.d.cols);
+    else
+        require_same(form, call.b.rows, "b", call.d.cols, "d", columns);
     require_disjoint_groups(call.d, "d");
     require_operands_apart(d, a, b);
     if (p.m == 0 || p.n == 0 || p.k == 0 || p.num_groups == 0) return call;
     check_lines(call);
     p.compiled = compiled_shape(p, form.compiled_dims);
-    if (!pair_of(p).scaled()) return call;
-    check_scales(call, a, b, given, form.a, form.b);
+    if (pair_of(p).scaled()) check_scales(call, a, b, given, form.a, form.b);
+    require_gate_is_served(p);
     return call;
 }
 

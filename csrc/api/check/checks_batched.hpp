@@ -24,7 +24,8 @@ inline constexpr const char* kBatchSum = "bmk,bnk->mn";
 
 /// D[g] = C[g] + A[g] B[g].T, with groups, rows and columns where the form has them.
 GemmCall check_batched(const BatchedForm& form, const OperandArgument& a, const OperandArgument& b,
-                       const OutputArgument& d, const OptionalTensor& c, const Granularities& given);
+                       const OutputArgument& d, const OptionalTensor& c, const Granularities& given,
+                       const GateRecord& gate);
 
 /// D = C + sum of A[g] B[g].T, of operands without scales.
 GemmCall check_batch_sum(const OperandArgument& a, const OperandArgument& b, const TensorView& d,

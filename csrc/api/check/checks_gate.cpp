@@ -14,8 +14,12 @@ void check_gate(GemmCall& call, const GateRecord& gate) {
     Problem& p = call.problem;
     p.gate = {.kind = value_at<GateKind>((*gate)[0], "the gate"), .rows = value_at<GateRows>((*gate)[1], "its rows")};
     call.gate = {.limit = number(2), .alpha = number(3), .up_shift = number(4)};
-    require(p.n % (2 * kGateCols) == 0,
-            "b must have N a multiple of 16 for a gated activation: N/2 gates and as many ups, got N=", p.n);
+    require(p.n % 2 == 0, "b must have N even for a gated activation: N/2 gates and as many ups, got N=", p.n);
+    p.gate.partial = p.n / 2 % kGateCols;
+    require(!p.gate.partial || p.gate.joins(),
+            "b must have N a multiple of 16 where its rows are 8 gates and 8 ups in "
+            "turn, as packed weights and layout='eights' have them, got N=",
+            p.n);
 }
 
 void require_gate_is_served(const Problem& p) {
@@ -32,8 +36,10 @@ void require_gate_is_served(const Problem& p) {
             " rows where d is a pair with a scale for 128 columns behind a gated activation, got N=", p.n,
             ": use deep_gemm.quantize.swiglu_fp8 behind the product");
     require(!p.heads.any(), "epilogue must have no gated activation where D is written in heads");
-    require(!p.b.mn_major(),
-            "b must have K contiguous for a gated activation, as functions whose names end with nt take it");
+    require(
+        !p.b.mn_major(),
+        "b must have K contiguous for a gated activation, as functions whose names end with nt take it, and einsums "
+        "of 'bhr,hdr->bhd'");
     const bool eights = p.gate.rows == GateRows::eights, groups_of_k = p.b.scaling.any() && p.b.scaling.k != kAll;
     constexpr const char* kWanted = "the gated activation's layout must be 'halves' or 'interleaved' where b ";
     require(!eights || !p.b.packed(), kWanted, "is packed, got 'eights'");

@@ -137,18 +137,22 @@ TensorMapSpec operand_map(const Matrix& m, const Operand& lying, const Choice& c
 }
 
 /// B where tiles have gates and ups, K-major: K; 8 gates or ups; which of the two; groups of these; matrices. A box
-/// lays them side by side, 8 and 8, whether B has them in halves or in turn.
+/// lays them side by side, 8 and 8, whether B has them in halves or in turn. Groups of which the last is not complete
+/// would reach beyond B: then the second dimension is all gates or ups, and a box has 8.
 TensorMapSpec gated_map(const Matrix& b, const Operand& lying, const Choice& choice, int32_t box_rows) {
     TensorMapSpec spec = operand_map(b, lying, choice, box_rows);
     const uint64_t row = spec.strides_bytes[0], matrix = spec.strides_bytes[1], groups = spec.sizes[2];
     const uint64_t pairs = static_cast<uint64_t>(b.rows) / 2, pair_groups = pairs / kGateCols;
     const bool halves = choice.config.gate.joins_halves();
     spec.rank = 5;
-    spec.sizes[1] = kGateCols, spec.sizes[2] = 2, spec.sizes[3] = pair_groups, spec.sizes[4] = groups;
+    const bool partial = choice.config.gate.partial != 0;
+    spec.sizes[1] = partial ? pairs : kGateCols, spec.sizes[2] = 2, spec.sizes[3] = partial ? 1 : pair_groups;
+    spec.sizes[4] = groups;
     spec.strides_bytes[0] = halves ? row : 2 * row, spec.strides_bytes[1] = halves ? pairs * row : row;
     spec.strides_bytes[2] = (halves ? kGateCols : 2 * kGateCols) * row;
     spec.strides_bytes[3] = groups == 1 ? static_cast<uint64_t>(b.rows) * row : matrix;
-    spec.box[1] = kGateCols, spec.box[2] = 2, spec.box[3] = static_cast<uint32_t>(box_rows / (2 * kGateCols));
+    spec.box[1] = kGateCols, spec.box[2] = 2;
+    spec.box[3] = static_cast<uint32_t>(choice.config.gate.copied_at_once(box_rows) / (2 * kGateCols));
     spec.box[4] = 1;
     return spec;
 }

@@ -97,10 +97,8 @@ void require_taken(const ProductRecord& r) {
         require(!given, name, " must be None where products are ", where);
     };
     const bool k_groups = r.ks.has_value(), experts = !k_groups && (r.grouped_layout || r.masked_m);
-    const bool ungated = k_groups || r.batched_form || Operands::is(r.a_element, Element::e2m1r);
-    require(!ungated || !r.gate,
-            "epilogue must have no SwiGLU or GeGLU yet where FP4 is multiplied by FP4, or products ",
-            "are batched or grouped along K: apply it to d afterwards");
+    require(!k_groups || !r.gate,
+            "epilogue must have no SwiGLU or GeGLU where products are grouped along K: apply it to d afterwards");
     if (k_groups || r.batched_form) {
         require(!r.row_scale, "epilogue must have no RowScale where products are batched or grouped along K");
         const char* const where = k_groups ? "grouped along K" : "batched";
@@ -120,7 +118,7 @@ GemmCall check_call(const ProductRecord& r, const Operands& operands) {
     const OutputArgument d(*r.d, r.d_scales, r.d_count);
     const Granularities given = sharing_of(r, operands);
     const int64_t layout = r.layout.value_or(0), expected_m = r.expected_m.value_or(0);
-    if (r.batched_form) return check_batched(kBatchedForms[*r.batched_form], a, b, d, r.c, given);
+    if (r.batched_form) return check_batched(kBatchedForms[*r.batched_form], a, b, d, r.c, given, r.gate);
     if (r.masked_m) return check_masked(a, b, d, *r.masked_m, expected_m, given, layout, r.gate);
     if (r.grouped_layout) {
         const ContiguousOptions options{
@@ -146,6 +144,7 @@ bool run_k_groups(const ProductRecord& r, const Operands& operands) {
 bool run_sum_over_batch(const ProductRecord& r, const Operands& operands) {
     require(!r.alpha && !r.alpha_bits, "the sum over a batch takes no alpha: multiply d, or a, by it");
     require(!r.d_scales, "d must come without scales where a batch is added up");
+    require(!r.gate, "epilogue must have no SwiGLU or GeGLU where a batch is added up: apply it to d afterwards");
     return run_batch_sum(check_batch_sum(operands.a(), operands.b(), *r.d, r.c));
 }
 

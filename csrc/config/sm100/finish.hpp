@@ -23,7 +23,7 @@ inline ScaleBox scale_box(const GemmConfig& c, const Scaling& s, int32_t extent,
     const bool in_instruction = scales_in_instruction(c);
     if (!in_instruction && !s.in_conversion() && !(promotes(c) && s.per_row())) return {0, entries};
     const int32_t rows = in_instruction ? align_up(extent, kScaleRows) : extent;
-    return of_b && c.gate.joins_halves() ? ScaleBox{rows / 2, 1} : ScaleBox{rows, entries};
+    return of_b && c.gate.joins_halves() ? ScaleBox{half_box(c, rows), 1} : ScaleBox{rows, entries};
 }
 
 inline int32_t row_scale_entries(const GemmConfig& c) {

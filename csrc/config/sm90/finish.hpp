@@ -20,18 +20,19 @@ inline Choice finish(const Problem& p, const Candidate& candidate) {
     // Scales of gates and ups of halves come apart.
     const bool rows_in_halves = c.gate.joins_halves() && c.swap_ab,
                cols_in_halves = c.gate.joins_halves() && !c.swap_ab;
-    choice.copies = {.rows_box = rows_box(c),
-                     .cols_box = c.tile.cols / c.cluster.rows,
-                     .mn_box = kMnBlock,
-                     .last_rows = has_last_rows(c),
-                     .last_cols = has_last_cols(c),
-                     .row_scale_entries = rows_in_halves ? 1 : scale_entries(c, c.row_scales()),
-                     .col_scale_entries = cols_in_halves ? 1 : scale_entries(c, c.col_scales()),
-                     .row_scale_box = c.row_scales().per_row() ? c.tile.rows / (rows_in_halves ? 2 : 1) : 0,
-                     .col_scale_box = copies_col_scales(c) ? c.tile.cols / (cols_in_halves ? 2 : 1) : 0,
-                     .zeros_box = c.rows_operand().has_zeros() ? c.tile.rows : 0,
-                     .zero_groups = zero_groups(c),
-                     .d = is_staged(c.store) ? store_chunk(c) : StoreChunk{}};
+    choice.copies = {
+        .rows_box = rows_box(c),
+        .cols_box = c.tile.cols / c.cluster.rows,
+        .mn_box = kMnBlock,
+        .last_rows = has_last_rows(c),
+        .last_cols = has_last_cols(c),
+        .row_scale_entries = rows_in_halves ? 1 : scale_entries(c, c.row_scales()),
+        .col_scale_entries = cols_in_halves ? 1 : scale_entries(c, c.col_scales()),
+        .row_scale_box = c.row_scales().per_row() ? (rows_in_halves ? half_box(c, c.tile.rows) : c.tile.rows) : 0,
+        .col_scale_box = copies_col_scales(c) ? (cols_in_halves ? half_box(c, c.tile.cols) : c.tile.cols) : 0,
+        .zeros_box = c.rows_operand().has_zeros() ? c.tile.rows : 0,
+        .zero_groups = zero_groups(c),
+        .d = is_staged(c.store) ? store_chunk(c) : StoreChunk{}};
     if (const std::optional<int32_t> every = ffma_yields(c)) choice.hint = ffma_yields_line(*every);
     choice.lines_below_bytes = lines_below_bytes(c);
     if (c.split_k.last_tiles) {

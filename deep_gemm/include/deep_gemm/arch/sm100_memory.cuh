@@ -129,6 +129,10 @@ struct SmemPlan {
 constexpr int32_t scale_entries(const GemmConfig& c, const Scaling& s) {
     return !s.per_row() ? 0 : s.k < c.tile.k ? c.tile.k / s.k : 1;
 }
+/// Places of one word of each row of so many blocks. `of_b`: of B's rows.
+constexpr int32_t word_places(const GemmConfig& c, int32_t blocks, bool of_b) {
+    return of_b ? scale_places(c, blocks * kScaleRows) : blocks * kScaleRows;
+}
 constexpr int32_t fp32_scale_bytes(const GemmConfig& c, const Scaling& s, int32_t extent) {
     return promotes(c) ? scale_entries(c, s) * extent * 4 : 0;
 }
@@ -159,11 +163,11 @@ constexpr SmemPlan plan_smem(const GemmConfig& c) {
     p.rows_bytes = converts(c) ? c.tile.rows / kPackedRows * packed_block_bytes(c.rows_operand().element)
                                : stage_rows(c.rows_operand(), c.tile.rows) * kSwizzleBytes;
     p.cols_bytes = align_up(stage_rows(c.cols_operand(), own_cols(c)) * col_spans(c) * kSwizzleBytes, kSmemAlignment);
-    p.row_scale_bytes = scales_in_instruction(c)        ? block_words(c) * kScaleBlockBytes
+    p.row_scale_bytes = scales_in_instruction(c)        ? block_words(c) * word_places(c, 1, c.swap_ab) * 4
                         : conversion_scale_words(c) > 0 ? conversion_scale_words(c) * c.tile.rows * 4
                                                         : fp32_scale_bytes(c, c.row_scales(), row_scale_places(c));
     p.col_scale_bytes = scales_in_instruction(c)
-                            ? block_words(c) * scale_blocks(c.tile.cols) * kScaleBlockBytes
+                            ? block_words(c) * word_places(c, scale_blocks(c.tile.cols), !c.swap_ab) * 4
                             : align_up(fp32_scale_bytes(c, c.col_scales(), col_scale_places(c)), 128);
     p.zero_bytes = zero_words(c) * c.tile.rows * 4;
     p.block_scale_bytes = align_up(block_scale_values(c) * 4, 16);

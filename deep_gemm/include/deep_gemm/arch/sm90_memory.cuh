@@ -75,8 +75,10 @@ constexpr int32_t empty_arrivals(const GemmConfig& c) {
 /// Bytes that one stage's copies bring; scales that a warp writes are not among them.
 constexpr int32_t stage_transaction_bytes(const GemmConfig& c) {
     return c.tile.rows * row_bytes(c, c.rows_operand()) + c.tile.cols * row_bytes(c, c.cols_operand()) +
-           (c.row_scales().per_row() ? scale_entries(c, c.row_scales()) * c.tile.rows * 4 : 0) +
-           (copies_col_scales(c) ? scale_entries(c, c.col_scales()) * c.tile.cols * 4 : 0) +
+           (c.row_scales().per_row() ? scale_entries(c, c.row_scales()) * copied_scales(c, c.tile.rows, c.swap_ab) * 4
+                                     : 0) +
+           (copies_col_scales(c) ? scale_entries(c, c.col_scales()) * copied_scales(c, c.tile.cols, !c.swap_ab) * 4
+                                 : 0) +
            zero_groups(c) * c.tile.rows * 4;
 }
 

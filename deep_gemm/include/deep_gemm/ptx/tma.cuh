@@ -45,33 +45,34 @@ DG_DEVICE void load_box_multicast(uint32_t destination, const void* map, uint32_
         : "memory");
 }
 
-/// cp.async.bulk.tensor.5d at (x, 0, 0, y, z): load_box of a map that has two dimensions more.
-DG_DEVICE void load_box_5d(uint32_t destination, const void* map, uint32_t barrier, int x, int y, int z,
+/// cp.async.bulk.tensor.5d at (x, pair, 0, y, z): load_box of a map that has two dimensions more.
+DG_DEVICE void load_box_5d(uint32_t destination, const void* map, uint32_t barrier, int x, int pair, int y, int z,
                            CacheHint hint) {
     asm volatile(
         "cp.async.bulk.tensor.5d.shared::cluster.global.mbarrier::complete_tx::bytes.L2::cache_hint"
-        " [%0], [%1, {%3, %7, %7, %4, %5}], [%2], %6;" ::"r"(destination),
-        "l"(map), "r"(barrier), "r"(x), "r"(y), "r"(z), "l"(static_cast<uint64_t>(hint)), "r"(0)
+        " [%0], [%1, {%3, %7, %8, %4, %5}], [%2], %6;" ::"r"(destination),
+        "l"(map), "r"(barrier), "r"(x), "r"(y), "r"(z), "l"(static_cast<uint64_t>(hint)), "r"(pair), "r"(0)
         : "memory");
 }
 
 /// The same as load_box_of_pair.
-DG_DEVICE void load_box_5d_of_pair(uint32_t destination, const void* map, uint32_t barrier, int x, int y, int z,
-                                   CacheHint hint) {
+DG_DEVICE void load_box_5d_of_pair(uint32_t destination, const void* map, uint32_t barrier, int x, int pair, int y,
+                                   int z, CacheHint hint) {
     asm volatile(
         "cp.async.bulk.tensor.5d.shared::cluster.global.mbarrier::complete_tx::bytes.cta_group::2.L2::cache_hint"
-        " [%0], [%1, {%3, %7, %7, %4, %5}], [%2], %6;" ::"r"(destination),
-        "l"(map), "r"(barrier), "r"(x), "r"(y), "r"(z), "l"(static_cast<uint64_t>(hint)), "r"(0)
+        " [%0], [%1, {%3, %7, %8, %4, %5}], [%2], %6;" ::"r"(destination),
+        "l"(map), "r"(barrier), "r"(x), "r"(y), "r"(z), "l"(static_cast<uint64_t>(hint)), "r"(pair), "r"(0)
         : "memory");
 }
 
 /// The same as load_box_multicast.
-DG_DEVICE void load_box_5d_multicast(uint32_t destination, const void* map, uint32_t barrier, int x, int y, int z,
-                                     uint16_t cta_mask, CacheHint hint) {
+DG_DEVICE void load_box_5d_multicast(uint32_t destination, const void* map, uint32_t barrier, int x, int pair, int y,
+                                     int z, uint16_t cta_mask, CacheHint hint) {
     asm volatile(
         "cp.async.bulk.tensor.5d.shared::cluster.global.mbarrier::complete_tx::bytes.multicast::cluster.L2::cache_hint"
-        " [%0], [%1, {%3, %8, %8, %4, %5}], [%2], %6, %7;" ::"r"(destination),
-        "l"(map), "r"(barrier), "r"(x), "r"(y), "r"(z), "h"(cta_mask), "l"(static_cast<uint64_t>(hint)), "r"(0)
+        " [%0], [%1, {%3, %8, %9, %4, %5}], [%2], %6, %7;" ::"r"(destination),
+        "l"(map), "r"(barrier), "r"(x), "r"(y), "r"(z), "h"(cta_mask), "l"(static_cast<uint64_t>(hint)), "r"(pair),
+        "r"(0)
         : "memory");
 }
 
@@ -85,11 +86,12 @@ DG_DEVICE void load_box_of_cta(uint32_t destination, const void* map, uint32_t b
         : "memory");
 }
 
-DG_DEVICE void load_box_5d_of_cta(uint32_t destination, const void* map, uint32_t barrier, int x, int y, int z) {
+DG_DEVICE void load_box_5d_of_cta(uint32_t destination, const void* map, uint32_t barrier, int x, int pair, int y,
+                                  int z) {
     asm volatile(
         "cp.async.bulk.tensor.5d.shared::cta.global.mbarrier::complete_tx::bytes"
-        " [%0], [%1, {%3, %6, %6, %4, %5}], [%2];" ::"r"(destination),
-        "l"(map), "r"(barrier), "r"(x), "r"(y), "r"(z), "r"(0)
+        " [%0], [%1, {%3, %6, %7, %4, %5}], [%2];" ::"r"(destination),
+        "l"(map), "r"(barrier), "r"(x), "r"(y), "r"(z), "r"(pair), "r"(0)
         : "memory");
 }
 

@@ -21,7 +21,16 @@ constexpr int32_t scale_parts(const GemmConfig& c) {
 /// FP32 scales, or words, that a tile of `extent` rows of B has room for, where each row has some. They lie in B's
 /// order (Gated::row_of_b), of halves those of gates and from a multiple of 128 bytes on those of ups.
 constexpr int32_t scale_places(const GemmConfig& c, int32_t extent) {
-    return scale_parts(c) * align_up(extent / scale_parts(c), scale_parts(c) > 1 ? 32 : 1);
+    return scale_parts(c) * align_up(extent / scale_parts(c) + c.gate.first_up(), scale_parts(c) > 1 ? 32 : 1);
+}
+
+/// Of scales in halves, those of gates, or of ups, that a box brings: ups' may begin before the first one.
+constexpr int32_t half_box(const GemmConfig& c, int32_t extent) {
+    return extent / 2 + (c.gate.first_up() != 0 ? kGateCols / 2 : 0);
+}
+/// Scales of `extent` rows or columns that boxes bring. `of_b`: of B's rows.
+constexpr int32_t copied_scales(const GemmConfig& c, int32_t extent, bool of_b) {
+    return of_b && c.gate.joins_halves() ? 2 * half_box(c, extent) : extent;
 }
 
 /// Places of scales that a tile's rows, or its columns, have some of each: more than these are where B's come in parts.
@@ -43,7 +52,7 @@ DG_DEVICE void for_each_half_of_scales(int32_t start, int32_t n, const Copy& cop
     for (int32_t entry = 0; entry < kEntries; ++entry)
 #pragma unroll
         for (int32_t part = 0; part < 2; ++part)
-            copy((entry * 2 + part) * kHalf * 4, start / 2 + part * (n / 2), entry);
+            copy((entry * 2 + part) * kHalf * 4, start / 2 + part * (n / 2 - c.gate.first_up()), entry);
 }
 #endif
 

@@ -118,7 +118,8 @@ struct Fragment : RunExchange<c, fragment_d_cols(c)> {
         const int32_t first = kAlongM ? row : col, end = kAlongM ? m_end : n_end;
         const auto load = [&](int32_t i) {
             const int32_t place = kAlongM ? i : kAsC ? channel_of<c>(i, end) : row_of_b<c>(i, end);
-            return i < end ? to_register<kElement>(data[place * stride]) : One{};
+            const bool inside = kAlongM ? i < end : c.gate.has(i, end);
+            return inside ? to_register<kElement>(data[place * stride]) : One{};
         };
         if constexpr (kAlongM != c.swap_ab) {  // along the instruction's rows: a thread has two
             const One of[2] = {load(first), load(first + Fragment16x8::kHalfRows)};
@@ -281,8 +282,9 @@ private:
                 };
                 const int32_t place = lies(x);
                 const int64_t next = c.swap_ab ? stride : lies(x + 1) - place;
-                const bool first = y < m_end && x < n_end,
-                           second = c.swap_ab ? y + 1 < m_end && x < n_end : y < m_end && x + 1 < n_end;
+                const auto has = [&](int32_t at) { return c.gate.has(at, n_end); };
+                const bool first = y < m_end && has(x),
+                           second = c.swap_ab ? y + 1 < m_end && has(x) : y < m_end && has(x + 1);
                 visit(i, data + y * stride + place, next, first, second);
             }
         }

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <deep_gemm/arch/sm100_smem.cuh>
+#include <deep_gemm/load/gated_boxes.cuh>
 #include <deep_gemm/load/pacer.cuh>
 #include <deep_gemm/ptx/barrier.cuh>
 #include <deep_gemm/ptx/control.cuh>
@@ -36,16 +37,17 @@ DG_DEVICE void load_operand(uint32_t destination, const TensorMap& map, uint32_t
     }
 }
 
-/// `kExtent` rows of B where tiles have gates and ups (gated_map, csrc/api/run/params.cpp).
+/// `kExtent` rows of B where tiles have gates and ups.
 template <Constant<GemmConfig> c, int32_t kExtent>
 DG_DEVICE void load_gated_operand(uint32_t destination, const TensorMap& map, uint32_t barrier, int32_t k,
                                   int32_t start, int32_t group, ptx::CacheHint hint) {
-    constexpr int32_t kPairs = 2 * kGateCols;
-    static_assert(kExtent % kPairs == 0, "a box has whole groups of gates and ups");
-    if constexpr (mma_ctas(c) == 1)
-        ptx::load_box_5d(destination, &map, barrier, k, start / kPairs, group, hint);
-    else
-        ptx::load_box_5d_of_pair(destination, &map, barrier, k, start / kPairs, group, hint);
+    for_each_gated_box<c, kExtent>(start, [&](int32_t row, int32_t pair, int32_t pairs) {
+        const uint32_t to = destination + row * kSwizzleBytes;
+        if constexpr (mma_ctas(c) == 1)
+            ptx::load_box_5d(to, &map, barrier, k, pair, pairs, group, hint);
+        else
+            ptx::load_box_5d_of_pair(to, &map, barrier, k, pair, pairs, group, hint);
+    });
 }
 
 /// Words of scales of `kExtent` rows, kWords from `word` on. `in_blocks`: sm100::Schedule. `of_b`: of B's rows.
@@ -127,8 +129,9 @@ private:
         const bool row_word = scales_in_instruction(c) && begins_word<c, kRowBlocks>(tile, block),
                    col_word = scales_in_instruction(c) && begins_word<c, kColBlocks>(tile, block);
         if constexpr (promotes(c)) copy_fp32_scales(tile, block);
-        const uint32_t bytes = stage_operand_bytes(c) + (row_word ? Smem<c>::kPlan.row_scale_bytes : 0) +
-                               (col_word ? Smem<c>::kPlan.col_scale_bytes : 0);
+        constexpr int32_t kRowWords = kWords * copied_scales(c, kScaleRows, c.swap_ab),
+                          kColWords = kWords * copied_scales(c, scale_blocks(c.tile.cols) * kScaleRows, !c.swap_ab);
+        const uint32_t bytes = stage_operand_bytes(c) + (row_word ? kRowWords * 4 : 0) + (col_word ? kColWords * 4 : 0);
         const uint32_t own = smem_.full(ring_.stage);
         const uint32_t full = kLeaderCounts ? in_leader(own) : own;
         if (!kLeaderCounts || position_.row == 0)
@@ -194,8 +197,10 @@ private:
     /// Of each row and column that has some, in each CTA all that it needs, for its own promoting warps.
     DG_DEVICE void copy_fp32_scales(const Tile& tile, int32_t block) {
         const uint32_t full = smem_.scales_full(ring_.stage);
-        ptx::barrier_arrive_expect(full, fp32_scale_bytes(c, c.row_scales(), kRows) +
-                                             fp32_scale_bytes(c, c.col_scales(), c.tile.cols));
+        constexpr int32_t kRowScales = copied_scales(c, kRows, c.swap_ab),
+                          kColScales = copied_scales(c, c.tile.cols, !c.swap_ab);
+        ptx::barrier_arrive_expect(full, fp32_scale_bytes(c, c.row_scales(), kRowScales) +
+                                             fp32_scale_bytes(c, c.col_scales(), kColScales));
         if constexpr (scale_entries(c, c.row_scales()) > 0)
             load_fp32_scales<kRows, scale_entries(c, c.row_scales()), c.swap_ab>(smem_.row_scales(ring_.stage),
                                                                                  params_.row_scales, full, tile.row,

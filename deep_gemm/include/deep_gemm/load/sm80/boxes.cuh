@@ -6,6 +6,7 @@
 // warp's lanes.
 #pragma once
 
+#include <deep_gemm/load/gated_boxes.cuh>
 #include <deep_gemm/load/sm80/cp_async.cuh>
 #include <deep_gemm/ptx/control.cuh>
 #include <deep_gemm/ptx/tma.cuh>
@@ -41,7 +42,10 @@ struct BoxedSide {
         for (int32_t span = 0; span < kSpans; ++span) {
             const uint32_t to = target + span * kExtent * kSwizzleBytes;
             if constexpr (kGated)
-                ptx::load_box_5d_of_cta(to, &map, full, k + span * kSpanK, start / (2 * kGateCols), group);
+                for_each_gated_box<c, kExtent>(start, [&](int32_t row, int32_t pair, int32_t pairs) {
+                    ptx::load_box_5d_of_cta(to + row * kSwizzleBytes, &map, full, k + span * kSpanK, pair, pairs,
+                                            group);
+                });
             else
                 ptx::load_box_of_cta(to, &map, full, k + span * kSpanK, start, group);
         }

@@ -83,7 +83,8 @@ private:
             if constexpr (kGated) source = source_ + row_of_b<c>(first, n_) * stride_;
             const int32_t at = first + line();
             if (kStep > kLines && at >= kLines) break;
-            const bool is_line = kAllLines || at < lines_left;
+            bool is_line = kAllLines || at < lines_left;
+            if constexpr (kGated && c.gate.partial) is_line = kAllLines || c.gate.has(n_ - rows_left_ + at, n_);
             if (!o.mn_major() && !is_line) continue;
             const uint32_t target =
                 stage + (kStep < kChunks ? chunk_offset(at % kChunks, chunk()) + at / kChunks * kChunks * kSwizzleBytes
@@ -206,7 +207,7 @@ public:
                 const int32_t at = copy_thread<c>() + i * copy_threads(c), row = at % kRows, entry = at / kRows;
                 if (at < kCount)
                     ptx::copy_async<4>(target + at * 4, source_ + place(row) * row_stride_ + entry * k_stride_,
-                                       row < rows_left && entry * entry_k(scaling) < k_left ? 4 : 0);
+                                       has(row, rows_left) && entry * entry_k(scaling) < k_left ? 4 : 0);
             }
         }
     }
@@ -221,6 +222,13 @@ public:
 private:
     static constexpr int32_t kRows = kPerRow ? kExtent : scale_rows(c, scaling, kExtent),
                              kCount = kRows == 0 ? 0 : kRows * scale_entries(c, scaling);
+
+    DG_DEVICE bool has(int32_t row, int32_t rows_left) const {
+        if constexpr (kGated && kPerRow && c.gate.partial)
+            return c.gate.has(n_ - rows_left + row, n_);
+        else
+            return row < rows_left;
+    }
 
     DG_DEVICE int32_t place(int32_t row) const {
         if constexpr (kGated && kPerRow)

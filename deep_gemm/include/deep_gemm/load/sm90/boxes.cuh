@@ -19,13 +19,13 @@ constexpr int32_t likely_k_blocks(const GemmConfig& c) {
 }
 
 /// Whether an operand's last tile has a tensor map of its own. Not where a box is shared by multicast, nor where groups
-/// have maps of their own, nor where boxes are of so many K, not rows.
+/// have maps of their own, nor where boxes are of so many K, not rows, nor of gates and ups one by one.
 constexpr bool has_last_rows(const GemmConfig& c) {
     return has_fixed_extents(c.grouping) && c.cluster.cols == 1 && !c.rows_operand().mn_major() &&
-           !c.rows_operand().packed();
+           !c.rows_operand().packed() && !c.gate.partial;
 }
 constexpr bool has_last_cols(const GemmConfig& c) {
-    return has_fixed_extents(c.grouping) && c.cluster.rows == 1 && !c.cols_operand().mn_major();
+    return has_fixed_extents(c.grouping) && c.cluster.rows == 1 && !c.cols_operand().mn_major() && !c.gate.partial;
 }
 
 }  // namespace deep_gemm

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <deep_gemm/arch/sm90_smem.cuh>
+#include <deep_gemm/load/gated_boxes.cuh>
 #include <deep_gemm/load/pacer.cuh>
 #include <deep_gemm/load/sm90/boxes.cuh>
 #include <deep_gemm/ptx/barrier.cuh>
@@ -40,19 +41,19 @@ DG_DEVICE void load_operand(uint32_t destination, const TensorMap& map, uint32_t
     }
 }
 
-/// load_operand of B where tiles have gates and ups: a map that lays them side by side, 8 and 8 (gated_map,
-/// csrc/api/run/params.cpp).
-template <int32_t kExtent, int32_t kSharers, int32_t kRowBytes>
+/// load_operand of B where tiles have gates and ups.
+template <Constant<GemmConfig> c, int32_t kExtent, int32_t kSharers, int32_t kRowBytes>
 DG_DEVICE void load_gated_operand(uint32_t destination, const TensorMap& map, uint32_t barrier, int32_t k,
                                   int32_t start, int32_t group, int32_t sharer, uint16_t mask, ptx::CacheHint hint) {
-    constexpr int32_t kSlice = kExtent / kSharers, kPairs = 2 * kGateCols;
-    static_assert(kSlice % kPairs == 0, "a slice has whole groups of gates and ups");
+    constexpr int32_t kSlice = kExtent / kSharers;
     const int32_t first = kSharers == 1 ? 0 : sharer * kSlice;
-    if constexpr (kSharers == 1)
-        ptx::load_box_5d(destination + first * kRowBytes, &map, barrier, k, (start + first) / kPairs, group, hint);
-    else
-        ptx::load_box_5d_multicast(destination + first * kRowBytes, &map, barrier, k, (start + first) / kPairs, group,
-                                   mask, hint);
+    for_each_gated_box<c, kSlice>(start + first, [&](int32_t row, int32_t pair, int32_t pairs) {
+        const uint32_t to = destination + (first + row) * kRowBytes;
+        if constexpr (kSharers == 1)
+            ptx::load_box_5d(to, &map, barrier, k, pair, pairs, group, hint);
+        else
+            ptx::load_box_5d_multicast(to, &map, barrier, k, pair, pairs, group, mask, hint);
+    });
 }
 
 /// The rows operand, 64 rows at a time, without those that are nothing but padding.
@@ -138,17 +139,17 @@ public:
                 load_packed_rows<c>(smem_.rows(ring_.stage), *source.rows, full, k, tile.row, row_group, params_,
                                     kHintB);
             else if constexpr (c.gate.joins() && c.swap_ab)
-                load_gated_operand<c.tile.rows, c.cluster.cols, kRowBytes>(smem_.rows(ring_.stage), *source.rows, full,
-                                                                           k, tile.row, row_group + matrix,
-                                                                           position_.col, rows_mask, kHintB);
+                load_gated_operand<c, c.tile.rows, c.cluster.cols, kRowBytes>(smem_.rows(ring_.stage), *source.rows,
+                                                                              full, k, tile.row, row_group + matrix,
+                                                                              position_.col, rows_mask, kHintB);
             else
                 load_operand<c.tile.rows, c.cluster.cols, kRowBytes, c.rows_operand().mn_major()>(
                     smem_.rows(ring_.stage), *source.rows, full, k, tile.row, row_group + matrix, position_.col,
                     rows_mask, c.swap_ab ? kHintB : kHintA);
             if constexpr (c.gate.joins() && !c.swap_ab)
-                load_gated_operand<c.tile.cols, c.cluster.rows, kSwizzleBytes>(smem_.cols(ring_.stage), *source.cols,
-                                                                               full, k, tile.col, col_group + matrix,
-                                                                               position_.row, cols_mask, kHintB);
+                load_gated_operand<c, c.tile.cols, c.cluster.rows, kSwizzleBytes>(smem_.cols(ring_.stage), *source.cols,
+                                                                                  full, k, tile.col, col_group + matrix,
+                                                                                  position_.row, cols_mask, kHintB);
             else {
 #pragma unroll
                 for (int32_t span = 0; span < col_spans(c); ++span)

@@ -24,8 +24,8 @@ DG_DEVICE float row_scale(const Smem<c>& smem, int32_t stage, int32_t group) {
         return ptx::load_shared(smem.block_scales(stage));  // a tile has the rows of one block
     else
         return deep_gemm::row_scale<c>(smem.row_scales(stage) +
-                                       (scale_entry_of<c>(kScaling, group) * kRows +
-                                        (c.swap_ab ? c.gate.row_of_b(thread_row(), row_scale_places(c))
+                                       (scale_entry_of<c>(kScaling, group) * row_scale_places(c) +
+                                        (c.swap_ab ? c.gate.place_of_scale(thread_row(), row_scale_places(c))
                                                    : thread_row())) *
                                            4);
 }
@@ -96,9 +96,12 @@ private:
     /// Gates of halves lie side by side, and so do their ups; else a gate and its up do.
     DG_DEVICE float4 four_scales(int32_t col) const {
         if constexpr (!kGated) return ptx::load_shared_x4(cols_ + col * 4);
-        if constexpr (c.gate.joins_halves()) return ptx::load_shared_x4(cols_ + c.gate.row_of_b(col, kPlaces) * 4);
         const bool up = col / kGateCols % 2 != 0;
-        const uint32_t first = cols_ + (c.gate.row_of_b(col, kPlaces) - up) * 4;
+        const uint32_t own = cols_ + c.gate.place_of_scale(col, kPlaces) * 4, first = own - up * 4;
+        if (c.gate.joins_halves() && c.gate.first_up() != 0)
+            return make_float4(ptx::load_shared(own), ptx::load_shared(own + 4), ptx::load_shared(own + 8),
+                               ptx::load_shared(own + 12));
+        if constexpr (c.gate.joins_halves()) return ptx::load_shared_x4(own);
         const float4 low = ptx::load_shared_x4(first), high = ptx::load_shared_x4(first + 16);
         return up ? make_float4(low.y, low.w, high.y, high.w) : make_float4(low.x, low.z, high.x, high.z);
     }

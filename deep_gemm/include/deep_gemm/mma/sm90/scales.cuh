@@ -65,10 +65,11 @@ struct BlockScales {
             const uint32_t scales = smem.row_scales(stage) + entry(c.row_scales(), group) * kPlaces * 4;
             uint32_t mine = Fragment16x8::thread_word(scales, first_row, lane, warp);
             if constexpr (kGatedRows)
-                mine = scales + c.gate.row_of_b(static_cast<int32_t>(mine - scales) / 4, kPlaces) * 4;
+                mine = scales + c.gate.place_of_scale(static_cast<int32_t>(mine - scales) / 4, kPlaces) * 4;
             row[0] = row_scale<c>(mine);
             row[1] =
-                row_scale<c>(mine + (kGatedRows ? c.gate.row_of_b(kGateCols, kPlaces) : Fragment16x8::kHalfRows) * 4);
+                row_scale<c>(mine +
+                             (kGatedRows ? c.gate.place_of_scale(kGateCols, kPlaces) : Fragment16x8::kHalfRows) * 4);
         }
         if constexpr (c.col_scales().per_channel()) {
             run[0] = 1;
@@ -140,9 +141,10 @@ private:
     /// Of a thread's two neighbours among these 8 columns.
     DG_DEVICE float2 col_pair(int32_t group) const {
         if constexpr (kGatedCols) {
-            const uint32_t first = address + c.gate.row_of_b(group * Fragment16x8::kCols, col_scale_places(c)) * 4;
-            if constexpr (c.gate.joins_halves()) return ptx::load_shared_x2(first);
-            return make_float2(ptx::load_shared(first), ptx::load_shared(first + 8));
+            const uint32_t first =
+                address + c.gate.place_of_scale(group * Fragment16x8::kCols, col_scale_places(c)) * 4;
+            if constexpr (c.gate.joins_halves() && c.gate.first_up() % 2 == 0) return ptx::load_shared_x2(first);
+            return make_float2(ptx::load_shared(first), ptx::load_shared(first + (c.gate.joins_halves() ? 4 : 8)));
         }
         return ptx::load_shared_x2(address + group * Fragment16x8::kCols * 4);
     }

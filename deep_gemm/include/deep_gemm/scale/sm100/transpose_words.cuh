@@ -19,15 +19,15 @@ DG_DEVICE void transpose_words(uint32_t words, int32_t kept = -1) {
     ptx::store_shared_int_x4(words + lane * 16, mine[0], mine[1], mine[2], mine[3]);
 }
 
-/// The same of so many blocks of B's rows where tiles have gates and ups: words lie in B's order.
+/// The same of so many blocks of B's rows where tiles have gates and ups: words `from` there lie in B's order.
 template <Constant<GemmConfig> c, int32_t kBlocks>
-DG_DEVICE void transpose_gated_words(uint32_t words, int32_t kept = -1) {
+DG_DEVICE void transpose_gated_words(uint32_t from, uint32_t words, int32_t kept) {
+    constexpr int32_t kPlaces = scale_places(c, kBlocks * kScaleRows);
     const int32_t lane = ptx::lane();
     int32_t mine[kBlocks][4];
 #pragma unroll
     for (int32_t i = 0; i < kBlocks * 4; ++i)
-        mine[i / 4][i % 4] =
-            ptx::load_shared_int(words + c.gate.row_of_b(32 * i + lane, kBlocks * kScaleRows) * 4) & kept;
+        mine[i / 4][i % 4] = ptx::load_shared_int(from + c.gate.place_of_scale(32 * i + lane, kPlaces) * 4) & kept;
     __syncwarp();
 #pragma unroll
     for (int32_t i = 0; i < kBlocks; ++i)
@@ -35,13 +35,16 @@ DG_DEVICE void transpose_gated_words(uint32_t words, int32_t kept = -1) {
                                  mine[i][3]);
 }
 
+/// Of a stage's words the `word`th of each row. Those of halves may have more room than what they become, which never
+/// reaches the next one's.
 template <Constant<GemmConfig> c, int32_t kBlocks, bool kOfB>
-DG_DEVICE void transpose_words_of(uint32_t words, int32_t kept = -1) {
+DG_DEVICE void transpose_words_of(uint32_t words, int32_t word = 0, int32_t kept = -1) {
+    const uint32_t to = words + word_offset(false, kBlocks, 0, 0, word);
     if constexpr (kOfB && c.gate.joins()) {
-        transpose_gated_words<c, kBlocks>(words, kept);
+        transpose_gated_words<c, kBlocks>(words + word * word_places(c, kBlocks, kOfB) * 4, to, kept);
     } else {
 #pragma unroll
-        for (int32_t i = 0; i < kBlocks; ++i) transpose_words(words + i * kScaleBlockBytes, kept);
+        for (int32_t i = 0; i < kBlocks; ++i) transpose_words(to + i * kScaleBlockBytes, kept);
     }
 }
 
@@ -55,7 +58,7 @@ DG_DEVICE void transpose_block_words(uint32_t words, int32_t k) {
         const int32_t scales = (k - word * word_k(kScaling) + kScaling.k - 1) / kScaling.k,
                       behind = min(max(kScalesPerWord - scales, 0), kScalesPerWord);
         const auto kept = static_cast<int32_t>(uint64_t{0xffffffff} >> 8 * behind);
-        transpose_words_of<c, kBlocks, kOfB>(words + word_offset(false, kBlocks, 0, 0, word), kept);
+        transpose_words_of<c, kBlocks, kOfB>(words, word, kept);
     }
 }
 

@@ -101,7 +101,10 @@ struct Piece : RunExchange<c, piece_d_cols(c)> {
     }
 
     DG_DEVICE int32_t row_of(int32_t i) const { return row + (kAlongN ? 0 : i); }
-    DG_DEVICE bool inside(int32_t i) const { return row_of(i) < m_end && col + (kAlongN ? i : 0) < n_end; }
+    DG_DEVICE bool inside(int32_t i) const {
+        const int32_t at = col + (kAlongN ? i : 0);
+        return row_of(i) < m_end && (kAhead ? c.gate.has(at, n_end) : at < n_end);
+    }
 
     /// Where in memory a neighbour lies. `data` is D or C of the tile's group.
     template <typename Value>
@@ -123,7 +126,8 @@ struct Piece : RunExchange<c, piece_d_cols(c)> {
         const int32_t first = kAlongM ? row : col, end = kAlongM ? m_end : n_end;
         const auto load = [&](int32_t i) {
             const int32_t at = kAlongM || !kAhead ? i : kAsC ? channel_of<c>(i, end) : row_of_b<c>(i, end);
-            return i < end ? to_register<kElement>(data[at * stride]) : RegisterOf<kElement>{};
+            const bool inside = kAlongM || !kAhead ? i < end : c.gate.has(i, end);
+            return inside ? to_register<kElement>(data[at * stride]) : RegisterOf<kElement>{};
         };
         if constexpr (kAlongM == kAlongN) {  // along the instruction's rows: a thread has one
             const RegisterOf<kElement> of_all = load(first);
