@@ -56,14 +56,17 @@ constexpr int32_t tile_step(const LogitsConfig& c) { return c.shares_keys ? 1 : 
 /// Warps that copy tiles of keys in turn: where tiles are read from memory faster than one warp asks for them.
 constexpr int32_t key_loaders(const LogitsConfig& c) { return c.shares_keys ? 1 : 2; }
 
-/// Key stages that fit beside the rest: reading from memory takes some 64 KB under way, whatever D is. They are a
-/// multiple of the warpgroups that take turns, and of the loaders, so that a stage belongs to one of them: who waits
-/// for its next phase has then seen the one before. (Another's, still open, would look like the next one, since a
-/// barrier has one bit for it.)
+/// Key stages: as many as fit beside the rest where warpgroups share them. Else as many as keep memory busy: what SMs
+/// ask for beyond waits in its queues, and some CTAs end late (12 stages of 8 KB are faster than 24 and than 16).
+/// They are a multiple of the warpgroups that take turns, and of the loaders, so that a stage belongs to one of them:
+/// who waits for its next phase has then seen the one before. (Another's, still open, would look like the next one,
+/// since a barrier has one bit for it.)
 constexpr int32_t logits_stages(LogitsConfig c) {
-    constexpr int32_t kMaxStages = 32;
+    constexpr int32_t kMaxStages = 32, kMinStages = 12, kBytes = 48 * 1024;
     const int32_t step = tile_step(c) % key_loaders(c) == 0 ? tile_step(c) : tile_step(c) * key_loaders(c);
+    const int32_t busy = ceil_div(kBytes, kLogitsTile * c.key_bytes());
     c.stages = kMaxStages - kMaxStages % step;
+    while (!c.shares_keys && c.stages - step >= (busy > kMinStages ? busy : kMinStages)) c.stages -= step;
     while (c.stages - step >= 2 && plan_logits_smem(c).bytes > kMaxSmemBytes) c.stages -= step;
     return c.stages;
 }

@@ -58,7 +58,7 @@ DG_DEVICE void run_mqa_logits_sm100(const LogitsParams& params) {
         ptx::finish_allocating<1>();
     }
     // Ends with a barrier, behind which all see barriers and tensor memory's address.
-    const LogitsShare share = share_of_cta<c, kLogitsThreads>(smem.share(), params);
+    const LogitsShare share = share_of_cta<c, kLogitsThreads>(smem.share(), true, params);
     const uint32_t tensor_memory = ptx::load_shared_int(smem.tensor_address());
     if (warp < kLoadKeys) FinishLogits<c>(smem, tensor_memory, warp / 4).run();
     if (warp == kLoadKeys) load_keys<c>(smem, share, lane, params);

@@ -16,7 +16,7 @@ DG_DEVICE void run_mqa_logits_sm80(const LogitsParams& params) {
     const int32_t warp = __shfl_sync(0xffffffff, threadIdx.x / 32, 0), lane = ptx::lane();
     ptx::wait_for_previous_grid();
     auto& share_smem = *reinterpret_cast<ShareSmem*>(dynamic_smem + plan_logits_smem(c).share);
-    ShareWalk<c> walk(share_of_cta<c, kLogitsThreads>(share_smem, params));
+    ShareWalk<c> walk(share_of_cta<c, kLogitsThreads>(share_smem, true, params));
     LogitsSegment segment;
     while (walk.next(segment, lane, params)) {
         load_queries<c>(dynamic_smem, segment.atom, params);

@@ -16,16 +16,19 @@ namespace deep_gemm {
 
 namespace sm90 {
 
-/// By one lane of each warp of the CTA.
+/// By one lane of each warp that multiplies: a lane after the other of one warp would take some 60 cycles a barrier.
 template <Constant<LogitsConfig> c>
 DG_DEVICE void initialise_logits_barriers(const LogitsSmem<c>& smem, int32_t warp) {
-    constexpr int32_t kWarps = logits_threads(c) / 32;
     constexpr int32_t kMathWarps = c.math_groups * 4, kTileWarps = c.shares_keys ? kMathWarps : 4;
-    for (int32_t stage = warp; stage < c.stages; stage += kWarps) {
+#pragma unroll
+    for (int32_t first = 0; first < c.stages; first += kMathWarps) {
+        const int32_t stage = first + warp;
+        if (stage >= c.stages) continue;
         ptx::barrier_init(smem.full(stage), 1);
         ptx::barrier_init(smem.empty(stage), kTileWarps);
     }
-    for (int32_t stage = kWarps - 1 - warp; stage < c.query_stages; stage += kWarps) {
+    static_assert(c.query_stages <= kMathWarps);
+    if (const int32_t stage = kMathWarps - 1 - warp; stage < c.query_stages) {
         ptx::barrier_init(smem.queries_full(stage), 1 + 32);  // the copy's, and each lane's of the warp that writes
         ptx::barrier_init(smem.queries_empty(stage), kMathWarps);
     }
@@ -41,18 +44,19 @@ DG_DEVICE void run_mqa_logits_sm90(const LogitsParams& params) {
     const LogitsSmem<c> smem(dynamic_smem);
     const int32_t warpgroup = __shfl_sync(0xffffffff, threadIdx.x / 128, 0),
                   warp = __shfl_sync(0xffffffff, threadIdx.x / 32 % 4, 0), lane = ptx::lane();
-    if (ptx::elect_one()) {
-        if (warpgroup == c.math_groups && warp == 0) {
-            ptx::prefetch_tensor_map(&params.queries), ptx::prefetch_tensor_map(&params.keys);
-            ptx::prefetch_tensor_map(&params.scales);
-        }
-        initialise_logits_barriers<c>(smem, warpgroup * 4 + warp);
+    constexpr int32_t kKeyLoaders = key_loaders(c), kLoaders = kKeyLoaders + 1, kCleaners = 4 - kLoaders;
+    const bool loads = warpgroup == c.math_groups;
+    // Warps that load deal meanwhile.
+    if (!loads && ptx::elect_one()) initialise_logits_barriers<c>(smem, warpgroup * 4 + warp);
+    if (loads && warp == kLoaders && lane == 0) {
+        ptx::prefetch_tensor_map(&params.queries), ptx::prefetch_tensor_map(&params.keys);
+        ptx::prefetch_tensor_map(&params.scales);
     }
+    __syncwarp();
     ptx::wait_for_previous_grid();
-    const LogitsShare share = share_of_cta<c, logits_threads(c)>(smem.share(), params);
-    if (warpgroup == c.math_groups) {
+    const LogitsShare share = share_of_cta<c, logits_threads(c)>(smem.share(), loads && warp < kLoaders, params);
+    if (loads) {
         ptx::give_registers<kLogitsLoadRegisters>();
-        constexpr int32_t kKeyLoaders = key_loaders(c), kLoaders = kKeyLoaders + 1, kCleaners = 4 - kLoaders;
         if (warp < kKeyLoaders)
             load_keys<c>(smem, share, warp, lane, params);
         else if (warp == kKeyLoaders)

@@ -34,9 +34,13 @@ struct PrenormSmem {
 /// By a warp.
 template <Constant<PrenormConfig> c>
 DG_DEVICE void initialise_barriers(const PrenormSmem<c>& smem, int32_t lane, const PrenormParams& p) {
-    static_assert(c.stages <= 32);
-    if (lane == 0) ptx::prefetch_tensor_map(&p.a_boxes), ptx::prefetch_tensor_map(&p.b_boxes);
-    if (lane < c.stages) ptx::barrier_init(smem.full(lane), 1), ptx::barrier_init(smem.empty(lane), 4);
+    if (lane == 0) {
+        ptx::prefetch_tensor_map(&p.a_boxes), ptx::prefetch_tensor_map(&p.b_boxes);
+        // By one lane: lanes of a warp would follow each other, some 60 cycles a barrier.
+#pragma unroll
+        for (int32_t stage = 0; stage < c.stages; ++stage)
+            ptx::barrier_init(smem.full(stage), 1), ptx::barrier_init(smem.empty(stage), 4);
+    }
     ptx::fence_barrier_init();
     __syncwarp();
 }

@@ -88,10 +88,11 @@ struct LogitsRow {
 /// What rows of an atom that see keys cost, in tiles.
 constexpr int32_t cost(const KeyRange& keys) { return keys.empty() ? 0 : keys.tiles() + kLogitsAtomTiles; }
 
-/// A run of so much cost: from a place in an atom on, and over the atoms behind it.
+/// A run of so much cost: from a place in an atom on, which sees these keys, and over the atoms behind it.
 struct LogitsShare {
     int32_t atom = 0, place = 0;
     int64_t left = 0;
+    KeyRange keys;
 };
 
 /// What is left in shared memory when tiles are dealt: sums of warps, and the share.

@@ -25,8 +25,9 @@ DG_DEVICE LogitsShare share_among(int32_t first, const LogitsPart& part, int64_t
     int64_t left = part.begin - before;
 #pragma unroll 1
     for (int32_t atom = first;; ++atom) {
-        const int32_t of_atom = cost(keys_of_atom<c>(atom, p));
-        if (left < of_atom) return {atom, static_cast<int32_t>(left), part.size};
+        const KeyRange keys = keys_of_atom<c>(atom, p);
+        const int32_t of_atom = cost(keys);
+        if (left < of_atom) return {atom, static_cast<int32_t>(left), part.size, keys};
         left -= of_atom;
     }
 }
@@ -58,15 +59,17 @@ DG_DEVICE LogitsShare share_by_warp(const LogitsParams& p) {
     const uint32_t finder = __ballot_sync(0xffffffff, is_mine);
     if (finder == 0) return {};
     const int32_t from = __ffs(static_cast<int32_t>(finder)) - 1;
-    return {__shfl_sync(0xffffffff, share.atom, from), __shfl_sync(0xffffffff, share.place, from), part.size};
+    const auto known = [from](int32_t value) { return __shfl_sync(0xffffffff, value, from); };
+    return {known(share.atom), known(share.place), part.size, {known(share.keys.first), known(share.keys.end)}};
 }
 
-/// By all threads of the CTA, a whole number of warps. Ends with a barrier of all of them.
+/// By all threads of the CTA, a whole number of warps, of which some want to know. Has a barrier of all of them.
 template <Constant<LogitsConfig> c, int32_t kThreads>
-DG_DEVICE LogitsShare share_of_cta(ShareSmem& smem, const LogitsParams& p) {
+DG_DEVICE LogitsShare share_of_cta(ShareSmem& smem, bool wanted, const LogitsParams& p) {
     if (p.atoms <= kLogitsAtomsOfWarp) {
+        const LogitsShare share = wanted ? share_by_warp<c>(p) : LogitsShare{};
         __syncthreads();
-        return share_by_warp<c>(p);
+        return share;
     }
     constexpr int32_t kWarps = kThreads / 32;
     const int32_t thread = static_cast<int32_t>(threadIdx.x), lane = thread % 32, warp = thread / 32;
@@ -108,7 +111,8 @@ public:
     /// What an atom costs beside its tiles is where it begins.
     DG_DEVICE bool next(LogitsSegment& segment, int32_t lane, const LogitsParams& p) {
         while (share_.left > 0) {
-            const KeyRange keys = keys_of_atom<c>(share_.atom, lane, p);
+            const KeyRange keys = known_ ? share_.keys : keys_of_atom<c>(share_.atom, lane, p);
+            known_ = false;
             const int32_t end = static_cast<int32_t>(min(share_.place + share_.left, int64_t{cost(keys)}));
             const int32_t first_tile = max(share_.place - kLogitsAtomTiles, 0), end_tile = end - kLogitsAtomTiles;
             segment = {share_.atom, keys.first + first_tile * kLogitsTile, end_tile - first_tile, keys.end};
@@ -121,6 +125,7 @@ public:
 
 private:
     LogitsShare share_;
+    bool known_ = true;  // what the next atom sees
 };
 
 }  // namespace deep_gemm
