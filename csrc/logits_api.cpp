@@ -3,25 +3,12 @@
 #include "logits/metadata.hpp"
 #include "logits/plan.hpp"
 #include "logits/run.hpp"
-#include "util/ffi.hpp"
 
 namespace deep_gemm {
 namespace {
 
-/// q [rows, heads, D], keys [keys, D] -> logits [rows, columns].
-void mqa_logits(const TensorView& q, const OptionalTensor& q_scales, const TensorView& keys, const TensorView& scales,
-                const TensorView& weights, const TensorView& first_keys, const TensorView& end_keys,
-                const TensorView& logits, bool compressed, bool cleaned) {
-    run_logits(check_dense_logits({q, q_scales, weights, logits, cleaned}, keys, scales, first_keys, end_keys,
-                                  compressed));
-}
-
-/// q [requests, next_n, heads, D], keys in blocks -> logits [requests * next_n, columns].
-void paged_mqa_logits(const TensorView& q, const OptionalTensor& q_scales, const TensorView& cache,
-                      const TensorView& weights, const TensorView& lengths, const TensorView& block_table,
-                      const TensorView& logits, bool cleaned) {
-    run_logits(check_paged_logits({q, q_scales, weights, logits, cleaned}, cache, lengths, block_table));
-}
+bool run_dense(const ffi::Given& given) { return run_logits(check_logits(read<DenseLogitsRecord>(given))), true; }
+bool run_paged(const ffi::Given& given) { return run_logits(check_logits(read<PagedLogitsRecord>(given))), true; }
 
 /// The kernel of calls with these fields: {name, text, threads, smem_bytes, rows}, rows that a CTA has at once. Needs
 /// no device.
@@ -67,8 +54,10 @@ Object logits_kernel(const Object& fields, const std::string& target) {
 }  // namespace
 }  // namespace deep_gemm
 
-DEEP_GEMM_EXPORT(mqa_logits, deep_gemm::mqa_logits);
-DEEP_GEMM_EXPORT(paged_mqa_logits, deep_gemm::paged_mqa_logits);
+DEEP_GEMM_EXPORT(mqa_logits, deep_gemm::run_dense);
+DEEP_GEMM_EXPORT(mqa_logits_fields, deep_gemm::names_of<deep_gemm::DenseLogitsRecord>);
+DEEP_GEMM_EXPORT(paged_mqa_logits, deep_gemm::run_paged);
+DEEP_GEMM_EXPORT(paged_mqa_logits_fields, deep_gemm::names_of<deep_gemm::PagedLogitsRecord>);
 DEEP_GEMM_EXPORT(paged_mqa_logits_metadata, deep_gemm::make_logits_metadata);
 DEEP_GEMM_EXPORT(force_logits_plan, deep_gemm::force_logits_plan);
 DEEP_GEMM_EXPORT(logits_kernel, deep_gemm::logits_kernel);

@@ -375,32 +375,35 @@ def simulator_tensor_map(
 # csrc/logits_api.cpp: index logits. `logits` is written; words of exponents are `q_scales` and `scales`.
 
 def mqa_logits(
+    *,
     q: Tensor,
-    q_scales: Tensor | None,
+    q_scales: Tensor | None = None,
+    weights: Tensor,
+    logits: Tensor,
+    cleaned: bool,
     keys: Tensor,
     scales: Tensor,
-    weights: Tensor,
     first_keys: Tensor,
     end_keys: Tensor,
-    logits: Tensor,
     compressed: bool,
-    cleaned: bool,
-    /,
-) -> None:
+) -> bool:
     """q [rows, heads, D] and keys [keys, D] -> logits [rows, columns]; column 0 a row's first key if `compressed`."""
 
+def mqa_logits_fields() -> str: ...
 def paged_mqa_logits(
+    *,
     q: Tensor,
-    q_scales: Tensor | None,
-    cache: Tensor,
+    q_scales: Tensor | None = None,
     weights: Tensor,
-    lengths: Tensor,
-    block_table: Tensor,
     logits: Tensor,
     cleaned: bool,
-    /,
-) -> None:
+    cache: Tensor,
+    lengths: Tensor,
+    block_table: Tensor,
+) -> bool:
     """q [requests, next_n, heads, D] and keys in blocks -> logits [requests * next_n, columns]."""
+
+def paged_mqa_logits_fields() -> str: ...
 
 def paged_mqa_logits_metadata(lengths: Tensor, starts: Tensor, /) -> None:
     """lengths int32 [requests, next_n] or [requests] -> starts int32 [SMs + 1, 2]: request and split of 256 keys."""

@@ -30,6 +30,8 @@ BORROWING = {
     "gather_rows": ("out", "out_scales"),
     "moe_layer": ("inner", "inner_scales", "out"),
     "moe_layer_of_ranks": ("rows", "row_scales", "inner", "inner_scales"),
+    "mqa_logits": ("logits",),
+    "paged_mqa_logits": ("logits",),
     "pre_dispatch": ("q", "s", "out_ids", "out_weights"),
     "product": ("d", "d_scales", "d_count"),
     "pull_rows": ("out", "out_scales"),
@@ -38,7 +40,15 @@ BORROWING = {
     "route": ("row_of", "source", "ends", "counts", "indices", "row_weights"),
 }
 # Those that an operator of torch serves where torch watches operators. The others have none, and run as ever.
-WITH_OPERATORS = ("combine_rows", "gather_rows", "product", "quantize", "route")
+WITH_OPERATORS = (
+    "combine_rows",
+    "gather_rows",
+    "mqa_logits",
+    "paged_mqa_logits",
+    "product",
+    "quantize",
+    "route",
+)
 
 
 @contextlib.contextmanager

@@ -196,7 +196,18 @@ def _run_dense(
     dtype: torch.dtype,
 ) -> torch.Tensor:
     logits = _new_logits(q.shape[0], columns or keys.shape[0], dtype, q.device)
-    C.mqa_logits(q, q_scales, keys, key_scales, weights, first_keys, end_keys, logits, columns > 0, cleaned)
+    C.mqa_logits(
+        q=q,
+        q_scales=q_scales,
+        weights=weights,
+        logits=logits,
+        cleaned=cleaned,
+        keys=keys,
+        scales=key_scales,
+        first_keys=first_keys,
+        end_keys=end_keys,
+        compressed=columns > 0,
+    )
     return logits
 
 
@@ -228,7 +239,16 @@ def _run_paged(
     logits = _new_logits(q.shape[0] * q.shape[1], columns, dtype, q.device)
     if cleaned and (cache.shape[0] == 0 or block_table.shape[-1] == 0):
         return logits.fill_(-torch.inf)
-    C.paged_mqa_logits(q, q_scales, cache, weights, lengths, block_table, logits, cleaned)
+    C.paged_mqa_logits(
+        q=q,
+        q_scales=q_scales,
+        weights=weights,
+        logits=logits,
+        cleaned=cleaned,
+        cache=cache,
+        lengths=lengths,
+        block_table=block_table,
+    )
     return logits
 
 

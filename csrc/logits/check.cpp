@@ -45,8 +45,8 @@ Element element_of_codes(const TensorView& tensor, const char* name, int64_t& co
     return codes = 2 * last, Element::e2m1r;
 }
 
-void check_queries(LogitsCall& call, const LogitsQueries& given) {
-    const TensorView& q = given.queries;
+void check_queries(LogitsCall& call, const LogitsRecord& given) {
+    const TensorView& q = given.q;
     const int last = q.ndim() - 1;
     int64_t d = 0;
     call.device = device_id_of(q, "q");
@@ -66,10 +66,10 @@ void check_queries(LogitsCall& call, const LogitsQueries& given) {
             "shape ",
             describe_shape(q), " and strides ", describe_strides(q));
     call.query_data = memory_of(q);
-    call.exponents = given.exponents.has_value();
+    call.exponents = given.q_scales.has_value();
     require_kinds(call);
     if (!call.exponents) return;
-    const TensorView& exponents = *given.exponents;
+    const TensorView& exponents = *given.q_scales;
     require_int32(exponents, "q's scales", call.device);
     bool same_sizes = exponents.ndim() == last;
     for (int i = 0; same_sizes && i < last; ++i) same_sizes = exponents.size(i) == q.size(i);
@@ -91,7 +91,7 @@ void check_weights(LogitsCall& call, const TensorView& weights) {
     call.weight_data = memory_of(weights), call.weight_stride = weights.stride(0);
 }
 
-void check_logits(LogitsCall& call, const TensorView& logits) {
+void check_output(LogitsCall& call, const TensorView& logits) {
     call.logits = element_of(logits.dtype());
     require_type(call.logits == Element::fp32 || call.logits == Element::bf16,
                  "logits must be float32 or bfloat16, got ", describe(logits.dtype()));
@@ -102,15 +102,15 @@ void check_logits(LogitsCall& call, const TensorView& logits) {
     call.logits_data = memory_of(logits), call.logits_stride = logits.stride(0);
 }
 
-LogitsCall begin(const LogitsQueries& given, bool paged) {
-    require(given.queries.ndim() == (paged ? 4 : 3), "q must be ",
+LogitsCall begin(const LogitsRecord& given, bool paged) {
+    require(given.q.ndim() == (paged ? 4 : 3), "q must be ",
             paged ? "[requests, next_n, heads, D]" : "[rows, heads, D]", ", but has shape ",
-            describe_shape(given.queries));
+            describe_shape(given.q));
     LogitsCall call;
     call.paged = paged, call.cleaned = given.cleaned;
     check_queries(call, given);
     check_weights(call, given.weights);
-    check_logits(call, given.logits);
+    check_output(call, given.logits);
     return call;
 }
 
@@ -127,10 +127,11 @@ void require_kinds(const LogitsCall& call) {
             "blocks of kv_cache must have 32, 64 or 128 keys, got ", call.block_keys);
 }
 
-LogitsCall check_dense_logits(const LogitsQueries& given, const TensorView& keys, const TensorView& scales,
-                              const TensorView& first_keys, const TensorView& end_keys, bool compressed) {
-    LogitsCall call = begin(given, false);
-    call.compressed = compressed;
+LogitsCall check_logits(const DenseLogitsRecord& record) {
+    const TensorView &keys = record.keys, &scales = record.scales;
+    const TensorView &first_keys = record.first_keys, &end_keys = record.end_keys;
+    LogitsCall call = begin(record, false);
+    call.compressed = record.compressed;
     require(keys.ndim() == 2, "keys must be [keys, D], but have shape ", describe_shape(keys));
     require_device(keys, "keys", call.device, "q");
     int64_t d = 0;
@@ -158,9 +159,9 @@ LogitsCall check_dense_logits(const LogitsQueries& given, const TensorView& keys
     return call;
 }
 
-LogitsCall check_paged_logits(const LogitsQueries& given, const TensorView& cache, const TensorView& lengths,
-                              const TensorView& block_table) {
-    LogitsCall call = begin(given, true);
+LogitsCall check_logits(const PagedLogitsRecord& record) {
+    const TensorView &cache = record.cache, &lengths = record.lengths, &block_table = record.block_table;
+    LogitsCall call = begin(record, true);
     const int32_t requests = call.rows_per_request == 0 ? 0 : call.requests();
     const int64_t key_bytes = bytes_of<int64_t>(call.element, call.d) + kScaleBytes;
     require_type(is_bytes(cache.dtype()), "kv_cache must be uint8, got ", describe(cache.dtype()));

@@ -1,4 +1,4 @@
-"""Calls by named fields: quantise, routing and ranks' kernels, MoE layers. (Products: test_product_record.py.)
+"""Calls by named fields: quantise, routing and ranks' kernels, MoE layers, logits. (Products: test_product_record.py.)
 
 A field that was read in another's place, or by nobody, would give a wrong result in silence. So each is left out here
 in turn, and changed in turn.
@@ -175,6 +175,39 @@ def combine_results() -> dict[str, object]:
     }
 
 
+def queries() -> dict[str, object]:
+    generator = torch.Generator().manual_seed(0)
+    return {
+        "q": torch.randn(3, 8, 32, generator=generator).to(torch.float8_e4m3fn),
+        "weights": torch.randn(3, 8, generator=generator),
+        "cleaned": 0,
+    }
+
+
+def mqa_logits() -> dict[str, object]:
+    return queries() | {
+        "logits": torch.full((3, 16), 9.0),
+        "keys": torch.randn(16, 32, generator=torch.Generator().manual_seed(1)).to(torch.float8_e4m3fn),
+        "scales": torch.ones(16),
+        "first_keys": integers(2, 1, 0),
+        "end_keys": integers(4, 16, 9),
+        "compressed": 0,
+    }
+
+
+def paged_mqa_logits() -> dict[str, object]:
+    keys = torch.randn(2 * 32, 32, generator=torch.Generator().manual_seed(1)).to(torch.float8_e4m3fn)
+    blocks = torch.cat((keys.view(torch.uint8).view(2, -1), torch.ones(2, 32).view(torch.uint8)), 1)
+    base = queries()
+    return base | {
+        "q": base["q"].view(3, 1, 8, 32),
+        "logits": torch.full((3, 64), 9.0),
+        "cache": blocks.view(2, 32, 1, 36),
+        "lengths": integers(5, 40, 64),
+        "block_table": integers(0, 1, 1, 0, 0, 1).view(3, 2),
+    }
+
+
 BASES = {
     made.__name__: made
     for made in (
@@ -184,6 +217,8 @@ BASES = {
         combine_rows,
         pre_dispatch,
         moe_layer,
+        mqa_logits,
+        paged_mqa_logits,
         exchange_choices,
         pull_rows,
         push_rows,
@@ -205,6 +240,13 @@ OTHER_TRAVEL = OTHER_GROUP | {
     "first_token": 1,
     "room": 2,
     "choices": 1,
+}
+OTHER_QUERIES = {
+    "q": lambda q: q.flip(0),
+    "q_scales": lambda _: integers(1),
+    "weights": lambda weights: -weights,
+    "logits": lambda logits: logits.int(),
+    "cleaned": 1,
 }
 # What may stand in a field's place: a number, or what makes a tensor of the base's.
 OTHERS = {
@@ -272,6 +314,20 @@ OTHERS = {
         "expected_m": 1 << 40,
         "gate": (9, 9, 9, 9, 9),
         **{name: lambda tensor: tensor.double() for name in ("rows", "row_scales", "inner", "inner_scales", "out")},
+    },
+    "mqa_logits": OTHER_QUERIES
+    | {
+        "keys": lambda keys: keys.flip(0),
+        "scales": lambda scales: -scales,
+        "first_keys": lambda _: integers(0, 0, 0),
+        "end_keys": lambda _: integers(4, 16, 16),
+        "compressed": 1,
+    },
+    "paged_mqa_logits": OTHER_QUERIES
+    | {
+        "cache": lambda cache: cache.flip(0),
+        "lengths": lambda _: integers(5, 40, 40),
+        "block_table": lambda table: table.flip(1),
     },
     "exchange_choices": OTHER_GROUP
     | {
