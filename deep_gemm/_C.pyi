@@ -404,7 +404,6 @@ def paged_mqa_logits(
     """q [requests, next_n, heads, D] and keys in blocks -> logits [requests * next_n, columns]."""
 
 def paged_mqa_logits_fields() -> str: ...
-
 def paged_mqa_logits_metadata(lengths: Tensor, starts: Tensor, /) -> None:
     """lengths int32 [requests, next_n] or [requests] -> starts int32 [SMs + 1, 2]: request and split of 256 keys."""
 

@@ -104,8 +104,7 @@ void check_output(LogitsCall& call, const TensorView& logits) {
 
 LogitsCall begin(const LogitsRecord& given, bool paged) {
     require(given.q.ndim() == (paged ? 4 : 3), "q must be ",
-            paged ? "[requests, next_n, heads, D]" : "[rows, heads, D]", ", but has shape ",
-            describe_shape(given.q));
+            paged ? "[requests, next_n, heads, D]" : "[rows, heads, D]", ", but has shape ", describe_shape(given.q));
     LogitsCall call;
     call.paged = paged, call.cleaned = given.cleaned;
     check_queries(call, given);

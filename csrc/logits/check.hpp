@@ -19,10 +19,9 @@ struct LogitsRecord {
 };
 
 template <>
-inline constexpr auto kFieldsOf<LogitsRecord> =
-    std::tuple{Field{"q", &LogitsRecord::q}, Field{"q_scales", &LogitsRecord::q_scales},
-               Field{"weights", &LogitsRecord::weights}, Field{"logits", &LogitsRecord::logits},
-               Field{"cleaned", &LogitsRecord::cleaned}};
+inline constexpr auto kFieldsOf<LogitsRecord> = std::tuple{
+    Field{"q", &LogitsRecord::q}, Field{"q_scales", &LogitsRecord::q_scales}, Field{"weights", &LogitsRecord::weights},
+    Field{"logits", &LogitsRecord::logits}, Field{"cleaned", &LogitsRecord::cleaned}};
 
 /// keys [keys, D], their scales [keys]; FP32, or int32 words of exponents beside queries that have such. Column 0 of
 /// logits is each row's first key if `compressed`.
@@ -33,11 +32,12 @@ struct DenseLogitsRecord : LogitsRecord {
 };
 
 template <>
-inline constexpr auto kFieldsOf<DenseLogitsRecord> = std::tuple_cat(
-    kFieldsOf<LogitsRecord>,
-    std::tuple{Field{"keys", &DenseLogitsRecord::keys}, Field{"scales", &DenseLogitsRecord::scales},
-               Field{"first_keys", &DenseLogitsRecord::first_keys}, Field{"end_keys", &DenseLogitsRecord::end_keys},
-               Field{"compressed", &DenseLogitsRecord::compressed}});
+inline constexpr auto kFieldsOf<DenseLogitsRecord> =
+    std::tuple_cat(kFieldsOf<LogitsRecord>,
+                   std::tuple{Field{"keys", &DenseLogitsRecord::keys}, Field{"scales", &DenseLogitsRecord::scales},
+                              Field{"first_keys", &DenseLogitsRecord::first_keys},
+                              Field{"end_keys", &DenseLogitsRecord::end_keys},
+                              Field{"compressed", &DenseLogitsRecord::compressed}});
 
 LogitsCall check_logits(const DenseLogitsRecord& record);
 
@@ -49,10 +49,10 @@ struct PagedLogitsRecord : LogitsRecord {
 };
 
 template <>
-inline constexpr auto kFieldsOf<PagedLogitsRecord> = std::tuple_cat(
-    kFieldsOf<LogitsRecord>,
-    std::tuple{Field{"cache", &PagedLogitsRecord::cache}, Field{"lengths", &PagedLogitsRecord::lengths},
-               Field{"block_table", &PagedLogitsRecord::block_table}});
+inline constexpr auto kFieldsOf<PagedLogitsRecord> =
+    std::tuple_cat(kFieldsOf<LogitsRecord>,
+                   std::tuple{Field{"cache", &PagedLogitsRecord::cache}, Field{"lengths", &PagedLogitsRecord::lengths},
+                              Field{"block_table", &PagedLogitsRecord::block_table}});
 
 LogitsCall check_logits(const PagedLogitsRecord& record);
 

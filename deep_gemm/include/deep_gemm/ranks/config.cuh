@@ -2,16 +2,14 @@
 // them.
 #pragma once
 
-#include <deep_gemm/types.cuh>
+#include <deep_gemm/routing/config.cuh>
 
 namespace deep_gemm {
 
 inline constexpr int32_t kMaxRanks = 32;
 inline constexpr int32_t kRankThreads = 256, kRankWarps = kRankThreads / 32;
 inline constexpr int32_t kResultThreads = 128;
-inline constexpr int32_t kResultPiece = 8;  // neighbours that a thread adds up
-inline constexpr int32_t kResultColumns = kResultThreads * kResultPiece;
-inline constexpr int32_t kResultsAhead = 4;  // rows that a thread asks for before it adds the first
+inline constexpr int32_t kResultColumns = kResultThreads * kCombinePiece;
 
 /// What a rank tells the others that it has got to.
 enum class Phase : int32_t { tokens, results };
