@@ -30,7 +30,7 @@ from deep_gemm import jit
 from deep_gemm._extension import C
 from deep_gemm._targets import HOPPER_SMS, HOPPER_TARGET
 
-PARTS = 44  # of 20 kernels
+PARTS = 88  # of 10 kernels
 
 
 def kernels(problems: Iterable[Problem]) -> dict[str, Problem]:
@@ -162,7 +162,7 @@ def chosen() -> tuple[dict[str, Problem], list[str]]:
     return found, choose(list(found), list(kernels(public_problems())))
 
 
-@pytest.mark.sampled(1)
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("part", range(PARTS))
 def test_no_kernel_spills_or_keeps_wgmma_waiting(part):
     found, texts = chosen()

@@ -180,7 +180,7 @@ MISTAKES = {
 }  # fmt: skip
 
 
-@pytest.mark.sampled(len(MISTAKES) * 4)  # by default each once
+@pytest.mark.sampled(len(MISTAKES) * 8)  # by default each once
 @pytest.mark.parametrize("seed", SCHEDULES)
 @pytest.mark.parametrize("mistake", MISTAKES)
 def test_a_mistake_is_found(mistake: str, seed: tuple[str, int]) -> None:

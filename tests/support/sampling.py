@@ -1,6 +1,6 @@
 """Draws, in each run, a sample of the tests that are marked `sampled(count)`: matrices grow faster than patience does.
 
-    @pytest.mark.sampled(12)  # of all parameter sets of this test, 12 run with `--times 1`, a quarter of them without
+    @pytest.mark.sampled(12)  # of all parameter sets of this test, 12 run with `--times 1`, an eighth of them without
     @pytest.mark.parametrize("tile", [pytest.param(TILE, marks=pytest.mark.always), ...])  # such ones in any case
 
 Of a test without that mark whose `device` goes over architectures of the simulator, one architecture is drawn for each
@@ -8,7 +8,7 @@ set of the other parameters; and with less than `--times 1` that share of these 
 
 Of sets that need a GPU as many are drawn as of others, apart from them. Values of parameters that no drawn set has yet
 come first, so that each occurs where `count` allows it. The seed is printed: `--seed` draws the same again. `--times 3`
-draws three times as many of each as is marked, and `.ci/run` twice; by default it is a quarter of that, so that the
+draws three times as many of each as is marked, and `.ci/run` twice; by default it is an eighth of that, so that the
 tests take minutes. `--full` runs everything, and so does whoever picks tests by name, by `-k` or because
 they failed (`--last-failed`).
 """
@@ -23,7 +23,7 @@ from typing import Any
 import pytest
 
 SEED = pytest.StashKey[int]()
-A_QUARTER = 0.25
+AN_EIGHTH = 0.125
 WORKER_INPUT = "sampling_seed"
 
 
@@ -33,9 +33,9 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     group.addoption(
         "--times",
         type=float,
-        default=A_QUARTER,
+        default=AN_EIGHTH,
         metavar="N",
-        help="draw N times as many of each matrix as is marked (0.25)",
+        help="draw N times as many of each matrix as is marked (0.125)",
     )
     group.addoption("--seed", type=int, metavar="N", help="draw the sample of the run that printed this seed")
 
@@ -78,7 +78,7 @@ def description(config: pytest.Config) -> str:
     if everything(config):
         return "matrices of tests: all of each"
     times = config.option.times
-    drawn_by = f"--seed {config.stash[SEED]}" + (f" --times {times:g}" if times != A_QUARTER else "")
+    drawn_by = f"--seed {config.stash[SEED]}" + (f" --times {times:g}" if times != AN_EIGHTH else "")
     return f"matrices of tests: a sample, drawn with {drawn_by} (all of each: --full)"
 
 

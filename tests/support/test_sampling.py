@@ -99,20 +99,20 @@ def test_full_runs_all(run) -> None:
     assert "all of each" in printed
 
 
-def test_by_default_a_quarter_of_what_is_marked_is_drawn(run) -> None:
+def test_by_default_an_eighth_of_what_is_marked_is_drawn(run) -> None:
     ran, _ = run("--seed", "1", times=None)
     counts = [sum(test.startswith(name) for test in ran) for name in ("test_matrix", "test_devices", "test_small")]
-    assert counts == [3, 2, 2]  # of 5 the three that always run, of 2 with a GPU and 2 without, and of 5
+    assert counts == [3, 2, 1]  # of 5 the three that always run, of 2 with a GPU and 2 without, and of 5
 
 
-def test_by_default_a_quarter_of_what_runs_on_the_simulator_is_drawn(run) -> None:
+def test_by_default_an_eighth_of_what_runs_on_the_simulator_is_drawn(run) -> None:
     """And all that runs on a GPU; tests without devices all run."""
     ran, _ = run("--seed", "1", text=ARCHITECTURES, times=None)
     on_gpu = {name for name in ran if name.startswith("test_behaviour") and "cuda" in name}
     simulated = of("test_behaviour", ran) - on_gpu
     assert (len(on_gpu), len(of("test_two", ran)), len(of("test_words", ran))) == (20, 1, 9)
     # Of 20 kinds, each on one architecture, of which one has two schedules.
-    assert 5 <= len(simulated) <= 10
+    assert 3 <= len(simulated) <= 6
     assert len({name.split("-")[1] for name in simulated}) == 3
 
 
