@@ -138,7 +138,7 @@ def _run(
         row_scale=row_scale,
         gate=gate,
     ):
-        write_empty(d, c)
+        write_empty(d, c, steps)
 
 
 def _through_torch(expr: str, a: torch.Tensor, b: torch.Tensor, d: torch.Tensor, c: torch.Tensor | None) -> None:

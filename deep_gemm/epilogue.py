@@ -107,10 +107,11 @@ class RowScale(Epilogue):
 
     Args:
         weights: float32 `[M]` of dense and contiguous products (of rows of padding it may hold anything), `[G, max_m]`
-            of masked ones, on `a`'s device, any strides. The kernel reads them, so they may change between replays.
+            of masked ones, D's shape without its last dimension of `einsum`s, on `a`'s device, any strides. The kernel
+            reads them, so they may change between replays.
 
-    Taken where D is no integer by dense products and experts of all operands; not by batched products, nor by groups
-    of K.
+    Taken where D is no integer by dense products, experts and batches of all operands; not where a batch is added up,
+    nor by groups of K.
     """
 
     def __init__(self, weights: torch.Tensor) -> None:

@@ -128,7 +128,7 @@ void run(const MoeLayerRecord& t, const MoeLayerOfRanksRecord* travel) {
     Product up = check({.data = t.rows, .scales = t.row_scales, .name = "rows", .scales_name = "rows' scales"},
                        {.data = t.up, .scales = t.up_scales, .name = "l1_weights", .scales_name = "l1_weights' scales"},
                        {t.inner, t.inner_scales}, t.ends, t.expected_m, t.gate);
-    check_row_scale(up.call, t.row_weights, t.inner);
+    check_row_scale(up.call, t.row_weights, t.inner, last_axes(false));
     Product down =
         check({.data = t.inner, .scales = t.inner_scales, .name = "inner", .scales_name = "inner's scales"},
               {.data = t.down, .scales = t.down_scales, .name = "l2_weights", .scales_name = "l2_weights' scales"},

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 import torch
+from batched_inputs import FORMS, bf16_batch, laid_out
 from devices import EACH_ARCH, ONE_OF_EACH_ARCH, TAKE_PACKED, on_simulator
 from epilogue_products import PRODUCTS, K, M, N, bf16, fp8, real_rows
 from grouped_inputs import alignment_of
@@ -177,7 +178,7 @@ def test_compiled_programs_have_it() -> None:
     assert torch.equal(traced(a), 0.5 * run(a, None))
 
 
-ROWS_OF_D = [name for name in PRODUCTS if "K groups" not in name and "einsum" not in name]
+ROWS_OF_D = [name for name in PRODUCTS if "K groups" not in name]
 
 
 @pytest.mark.sampled(16)
@@ -216,6 +217,22 @@ def test_row_scale_multiplies_c_too(device, product, in_place) -> None:
     d.check()
     exact = (plain.double() + c.double()) * weights.double().unsqueeze(-1)
     assert torch.allclose(d.tensor.double(), exact, rtol=1e-6, atol=1e-6)
+
+
+@pytest.mark.sampled(4)
+@pytest.mark.parametrize("device", ONE_OF_EACH_ARCH, indirect=True)
+@pytest.mark.parametrize("k", [0, 64])
+@pytest.mark.parametrize("expr", FORMS)
+def test_row_scale_of_each_batched_form(device, expr, k) -> None:
+    """Weights lie as D's rows do, wherever its matrices are; C is multiplied too, also where there is no K."""
+    product = bf16_batch(expr, 3, 16, 24, k, device)
+    shape = laid_out(torch.empty(3, 16, 24), FORMS[expr][2]).shape
+    c, weights = random_values(shape, device, 5), random_values(shape[:-1], device, 7)
+    plain, d = torch.empty(shape, device=device), GuardedOutput(shape, torch.float32, device)
+    product.run(plain, c=c)
+    product.run(d.tensor, c=c, epilogue=RowScale(weights))
+    d.check()
+    assert torch.equal(d.tensor, plain * weights.unsqueeze(-1))
 
 
 @pytest.mark.sampled(6)
@@ -283,6 +300,15 @@ def test_row_weights_are_checked(weights, error, message) -> None:
     assert d.isnan().all()
 
 
+def test_row_weights_of_a_batch_are_checked() -> None:
+    shape, call = PRODUCTS["einsum"](torch.device("cpu"))
+    with pytest.raises(ValueError, match=r"row weights must be d's shape without columns, 5 x 3, got shape \[3, 5\]"):
+        call(torch.empty(shape), epilogue=RowScale(torch.ones(3, 5)))
+    a = torch.ones(2, 16, 64).bfloat16()
+    with pytest.raises(ValueError, match="no SwiGLU, GeGLU or RowScale where a batch is added up"):
+        deep_gemm.einsum("bmk,bnk->mn", a, a, torch.empty(16, 16), epilogue=RowScale(torch.ones(16)))
+
+
 def test_what_cannot_be_chained() -> None:
     for steps in ([RowScale(torch.ones(1)), Alpha(1)], [Alpha(1), Alpha(2)], [BF16StochasticRounding(), Alpha(1)]):
         with pytest.raises(
@@ -291,7 +317,7 @@ def test_what_cannot_be_chained() -> None:
             "most once and in this order, got ",
         ):
             Chain(*steps)
-    for name in ("fp8 K groups", "bf16 K groups", "einsum", "fp8_einsum"):
+    for name in ("fp8 K groups", "bf16 K groups"):
         shape, call = PRODUCTS[name](torch.device("cpu"))
-        with pytest.raises(ValueError, match="must have no RowScale where products are batched or grouped along K"):
+        with pytest.raises(ValueError, match="must have no RowScale where products are grouped along K"):
             call(torch.empty(shape), epilogue=RowScale(torch.ones(shape[:-1])))

@@ -263,6 +263,11 @@ def test_no_k(with_c, layout) -> None:
     deep_gemm.bf16_gemm_nt(a, b, d.tensor, c, epilogue=SwiGLU(layout=layout))
     d.check()
     assert_close(d.tensor, expected(torch.zeros(3, 32) if c is None else c, layout))
+    of_batch = torch.full((3, 1, 16), float("nan"))
+    deep_gemm.einsum(
+        "bhr,hdr->bhd", a[:, None], b[None], of_batch, None if c is None else c[:, None], epilogue=SwiGLU(layout=layout)
+    )
+    assert torch.equal(of_batch[:, 0], d.tensor)
 
 
 def test_nan_goes_through_limits() -> None:

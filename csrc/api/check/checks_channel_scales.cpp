@@ -143,17 +143,22 @@ void check_alpha(GemmCall& call, const Alpha& alpha, const TensorView& d) {
     if (of_experts && p.num_groups > 1) found.groups = p.num_groups, found.group_stride = given.stride(0);
 }
 
-void check_row_scale(GemmCall& call, const TensorView& weights, const TensorView& d) {
+void check_row_scale(GemmCall& call, const TensorView& weights, const TensorView& d, const Axes& axes_of_d) {
     Problem& p = call.problem;
     constexpr const char* kName = "the epilogue's row weights";
     require(p.output != Element::s32, "epilogue must have no RowScale where d is int32");
     require_type(element_of(weights.dtype()) == Element::fp32, kName, " must be float32, got ",
                  describe(weights.dtype()));
     require_device(weights, kName, call.device, "a");
-    const int n = p.grouping == Grouping::masked ? 1 : 0;  // its dimension of rows
-    require(weights.ndim() == n + 1 && weights.size(n) == p.m && (n == 0 || weights.size(0) == p.num_groups), kName,
-            " must be ", n == 0 ? concat("[M] = [", p.m) : concat("[G, max_m] = [", p.num_groups, ", ", p.m),
-            "], got shape ", describe_shape(weights));
+    const int n = axes_of_d.row, groups = axes_of_d.group;
+    const auto wanted = [&] {
+        if (groups < 0) return concat("[M] = [", p.m, "]");
+        if (p.grouping == Grouping::masked) return concat("[G, max_m] = [", p.num_groups, ", ", p.m, "]");
+        return concat("d's shape without columns, ", n == 0 ? p.m : p.num_groups, " x ", n == 0 ? p.num_groups : p.m);
+    };
+    require(weights.ndim() == axes_of_d.count() - 1 && weights.size(n) == p.m &&
+                (groups < 0 || weights.size(groups) == p.num_groups),
+            kName, " must be ", wanted(), ", got shape ", describe_shape(weights));
     require_apart(d, weights, kName);
     p.row_scale = 1;
     p.in_place = 0;  // C is multiplied too, so it cannot be left to the L2 to add
@@ -162,7 +167,7 @@ void check_row_scale(GemmCall& call, const TensorView& weights, const TensorView
                       .scaling = kWholeRowScales,
                       .rows = p.m,
                       .k_scales = 1,
-                      .group_stride = n == 0 ? 0 : weights.stride(0),
+                      .group_stride = groups < 0 ? 0 : weights.stride(groups),
                       .row_stride = weights.stride(n),
                       .bytes = extent_bytes(weights)};
 }

@@ -32,8 +32,8 @@ struct Alpha {
 inline constexpr int64_t kNoFactor = 0xffffffff, kRoundAtRandom = 1;
 void check_alpha(GemmCall& call, const Alpha& alpha, const TensorView& d);
 
-/// Float32 [M], of masked experts [groups, max_m].
-void check_row_scale(GemmCall& call, const TensorView& weights, const TensorView& d);
+/// Float32 of each row of D, whose dimensions they have but the last, columns.
+void check_row_scale(GemmCall& call, const TensorView& weights, const TensorView& d, const Axes& axes_of_d);
 
 /// [N], or [groups, N] of experts.
 void check_bias(GemmCall& call, const TensorView& bias, const TensorView& d);

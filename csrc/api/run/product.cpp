@@ -75,7 +75,10 @@ void check_steps(GemmCall& call, const ProductRecord& record) {
     const OutputArgument d(*record.d);
     if (record.bias) check_bias(call, *record.bias, d);
     check_alpha(call, {record.alpha, record.alpha_bits.value_or(kNoNumber)}, d);
-    if (record.row_scale) check_row_scale(call, *record.row_scale, d);
+    if (record.row_scale)
+        check_row_scale(call, *record.row_scale, d,
+                        record.batched_form ? kBatchedForms[*record.batched_form].d
+                                            : last_axes(call.problem.grouping == Grouping::masked));
 }
 
 std::vector<int64_t> vector_of(const ffi::Integers& integers) {
@@ -99,8 +102,8 @@ void require_taken(const ProductRecord& r) {
     const bool k_groups = r.ks.has_value(), experts = !k_groups && (r.grouped_layout || r.masked_m);
     require(!k_groups || !r.gate,
             "epilogue must have no SwiGLU or GeGLU where products are grouped along K: apply it to d afterwards");
+    require(!k_groups || !r.row_scale, "epilogue must have no RowScale where products are grouped along K");
     if (k_groups || r.batched_form) {
-        require(!r.row_scale, "epilogue must have no RowScale where products are batched or grouped along K");
         const char* const where = k_groups ? "grouped along K" : "batched";
         refuse(r.bias.has_value(), "bias", where), refuse(r.masked_m.has_value(), "masked_m", where);
         refuse(r.b_rows.has_value(), "packed weights", where);
@@ -144,7 +147,8 @@ bool run_k_groups(const ProductRecord& r, const Operands& operands) {
 bool run_sum_over_batch(const ProductRecord& r, const Operands& operands) {
     require(!r.alpha && !r.alpha_bits, "the sum over a batch takes no alpha: multiply d, or a, by it");
     require(!r.d_scales, "d must come without scales where a batch is added up");
-    require(!r.gate, "epilogue must have no SwiGLU or GeGLU where a batch is added up: apply it to d afterwards");
+    require(!r.gate && !r.row_scale,
+            "epilogue must have no SwiGLU, GeGLU or RowScale where a batch is added up: apply it to d afterwards");
     return run_batch_sum(check_batch_sum(operands.a(), operands.b(), *r.d, r.c));
 }
 
