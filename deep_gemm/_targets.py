@@ -22,6 +22,7 @@ GPUS = {
     "sm_110": Gpu("Jetson T5000 (Thor)", 20),
     "sm_120a": Gpu("RTX 5090, RTX PRO 6000", 170),
     "sm_121a": Gpu("GB10 (DGX Spark)", 48),
+    "sm_120f": Gpu("RTX 5090, RTX PRO 6000, GB10 (DGX Spark)", 170),
     "sm_120": Gpu("RTX 5090, RTX PRO 6000, and newer GPUs without a target", 170),
     "sm_121": Gpu("GB10 (DGX Spark), and newer GPUs without a target", 48),
     "sm_90a": Gpu("H100, H200", 132),  # in their SXM form

@@ -142,10 +142,11 @@ def set_target(target: str | None, device: DeviceLike = None) -> None:
     translates when it is loaded (as machine code where the device runs that: sm_80 and sm_86 on sm_89).
 
     None goes back to the device's own target. Targets that end in a letter (sm_90a) run on their own GPUs only: a B200,
-    whose own is sm_100f, may have sm_100a. The environment's DG_TARGET holds until the first call. For the simulator
-    (`"cpu"`, or no `device`), this is `simulator.set_options(target=...)`, which takes any target, and None is
-    "sm_90a"; the last call of either holds, and DG_SIM_TARGET goes before DG_TARGET. Tensors that were laid out for one
-    target (packed weights, transformed scales) may be refused under another.
+    whose own is sm_100f, may have sm_100a, and GPUs of 12.0 and 12.1 may share sm_120f. The environment's DG_TARGET
+    holds until the first call. For the simulator (`"cpu"`, or no `device`), this is
+    `simulator.set_options(target=...)`, which takes any target, and None is "sm_90a"; the last call of either holds,
+    and DG_SIM_TARGET goes before DG_TARGET. Tensors that were laid out for one target (packed weights, transformed
+    scales) may be refused under another.
 
     Raises:
         ValueError: there are no kernels for this target, or a GPU in use cannot run its code. Nothing has changed then.

@@ -25,7 +25,8 @@ struct TargetFacts {
 };
 
 /// A target of the compiler. An image for sm_100f runs on compute capability 10.0 and 10.3, and is what devices of
-/// these two are given; one for sm_100a or sm_103a runs on one of them. A GPU is given the first row of its number;
+/// these two are given; one for sm_100a or sm_103a runs on one of them. sm_120f is the family of 12.0 and 12.1, for who
+/// wants one image for both: by themselves they ask for their own. A GPU is given the first row of its number;
 /// newer ones that no row names run the PTX of a row without a letter.
 struct TargetRow {
     std::string_view target;
@@ -41,6 +42,7 @@ inline constexpr TargetRow kTargets[] = {{"sm_80", Arch::sm80, {80, 163 * kKiB, 
                                          {"sm_110", Arch::sm80, {110, 227 * kKiB, 32}},
                                          {"sm_120a", Arch::sm120, {120, 99 * kKiB, 128}},
                                          {"sm_121a", Arch::sm120, {121, 99 * kKiB, 24}},
+                                         {"sm_120f", Arch::sm120, {120, 99 * kKiB, 128}},
                                          {"sm_120", Arch::sm80, {120, 99 * kKiB, 128}},
                                          {"sm_121", Arch::sm80, {121, 99 * kKiB, 24}},
                                          {"sm_90a", Arch::sm90, {90, 227 * kKiB, 50}},

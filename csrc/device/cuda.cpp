@@ -234,13 +234,19 @@ bool shares_code(int target, int gpu) {
     return std::ranges::count(kSharing, target) != 0 && std::ranges::count(kSharing, gpu) != 0;
 }
 
+/// Whether code for a target whose name ends in a letter runs on a GPU: that of a family also on its newer members.
+bool is_own(const TargetChoice& choice, int gpu) {
+    const bool family = choice.target.back() == 'f';
+    return family ? choice.number <= gpu && choice.number / 10 == gpu / 10 : choice.number == gpu;
+}
+
 /// Makes a GPU's facts those of an older one: whatever asks is then told so, also which layouts of scales it wants. (Or
 /// of the GPU itself, where its own target is a family's.)
 void stand_in(DeviceFacts& facts, const TargetChoice& choice) {
     if (choice.target.empty() || choice.target == facts.target) return;
     const int number = facts.arch_major * 10 + facts.arch_minor;
     const bool specific = choice.target.back() == 'a' || choice.target.back() == 'f';
-    require(!specific || choice.number == number, "code for ", choice.target, " runs on no other GPU, and ", facts.name,
+    require(!specific || is_own(choice, number), "code for ", choice.target, " runs on no other GPU, and ", facts.name,
             " is ", facts.target);
     require(choice.number <= number, "code for ", choice.target, " does not run on ", facts.name, ", which is ",
             facts.target, ": a chosen target must be an older one");

@@ -70,6 +70,21 @@ def test_a_gpu_newer_than_every_target_runs_ptx() -> None:
     assert archs(lines) == {"sm80"}
 
 
+def test_one_image_serves_the_family_of_rtx_50_and_dgx_spark() -> None:
+    """As machine code; 10.0 is another family."""
+    code = """
+deep_gemm.set_target("sm_120f", "cuda:0")
+product(0)
+deep_gemm.set_target("sm_120f", "cuda:1")
+product(1)
+say(rejection(lambda: (deep_gemm.set_target("sm_120f", "cuda:2"), product(2))))
+"""
+    lines = lines_of(code, "12.0 12.1 10.0")
+    assert {line.split(" on ")[0] for line in lines if line.startswith("load")} == {"load"}
+    assert archs(lines) == {"sm120"}
+    assert "code for sm_120f runs on no other GPU, and Fake 2 is sm_100f" in "".join(lines)
+
+
 def test_code_of_an_older_gpu_of_the_same_kind_is_machine_code() -> None:
     """sm_86 on sm_89 is; what Orin (sm_87) runs is its own."""
     code = """

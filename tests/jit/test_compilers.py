@@ -16,7 +16,7 @@ ROOT = Path(__file__).resolve().parents[2]
 
 
 @pytest.mark.parametrize("compiler", COMPILERS)
-@pytest.mark.parametrize("target", ["sm_90a", "sm_100a", "sm_100f", "sm_103a"])
+@pytest.mark.parametrize("target", ["sm_90a", "sm_100a", "sm_100f", "sm_103a", "sm_120a", "sm_120f", "sm_121a"])
 def test_cubin(compiler, target, fresh_cache):
     image = bytes.fromhex(check(compile_code(KERNEL, target), DG_JIT_CACHE_DIR=fresh_cache, **compiler).result)
     assert image.startswith(b"\x7fELF")
@@ -24,7 +24,7 @@ def test_cubin(compiler, target, fresh_cache):
 
 
 @pytest.mark.parametrize("compiler", COMPILERS)
-@pytest.mark.parametrize("target", ["sm_90a", "sm_100a", "sm_100f"])
+@pytest.mark.parametrize("target", ["sm_90a", "sm_100a", "sm_100f", "sm_120a", "sm_120f", "sm_121a"])
 def test_ptx(compiler, target, fresh_cache):
     code = compile_code(KERNEL, target, "ptx")
     text = bytes.fromhex(check(code, DG_JIT_CACHE_DIR=fresh_cache, **compiler).result).decode()

@@ -1,11 +1,11 @@
-"""FP4 with FP4 (SM100): codes, the ends of K, scales behind it and of padding, tiles, words in tensor memory."""
+"""FP4 with FP4 (SM100, SM120): codes, the ends of K, scales behind it and of padding, tiles, words in tensor memory."""
 
 from __future__ import annotations
 
 import pytest
 import torch
 from candidates import can_serve, forced_tile, parse
-from devices import SCHEDULES, on_simulator
+from devices import MULTIPLY_FP4, SCHEDULES, on_simulator
 from field_calls import explain
 from fp4_operands import BYTES, NAN, assert_near, operand, recipe
 from grouped_inputs import alignment_of
@@ -15,8 +15,7 @@ from matrix import decoded
 import deep_gemm
 from deep_gemm import simulator
 
-SM100 = on_simulator("any", arch="sm100")
-EACH_SCHEDULE = on_simulator(*SCHEDULES, arch="sm100")
+EACH_SCHEDULE = [param for arch in ("sm100", "sm120") for param in on_simulator(*SCHEDULES, arch=arch)]
 KINDS = ("mxfp4", "nvfp4")
 ONE = {"mxfp4": 127, "nvfp4": 0x38}  # the scale 1
 CODES = torch.arange(16, dtype=torch.int8)
@@ -27,7 +26,7 @@ kinds = pytest.mark.parametrize("kind", KINDS)
 
 @kinds
 @pytest.mark.parametrize("place", [0, 1, 31])
-@pytest.mark.parametrize("device", SM100, indirect=True)
+@pytest.mark.parametrize("device", MULTIPLY_FP4, indirect=True)
 def test_each_code_times_each_code_is_exact(device, kind, place) -> None:
     """At a place of K, of which even ones are in the low half of their byte."""
     codes = torch.zeros((16, 16), dtype=torch.int8)
@@ -42,7 +41,7 @@ def test_each_code_times_each_code_is_exact(device, kind, place) -> None:
 @kinds
 @pytest.mark.parametrize("words", [False, True])
 @pytest.mark.parametrize("k", [2, 30, 34, 62, 66, 96, 142, 258, 288, 322, 510])
-@pytest.mark.parametrize("device", SM100, indirect=True)
+@pytest.mark.parametrize("device", MULTIPLY_FP4, indirect=True)
 def test_k_may_end_anywhere(device, kind, words, k) -> None:
     """Behind its end the bytes of a word may be NaN."""
     a, b = operand(kind, 40, k, k), operand(kind, 72, k, k + 1)
@@ -72,7 +71,7 @@ def test_k_groups_end_anywhere(device, kind) -> None:
 
 
 @kinds
-@pytest.mark.parametrize("device", SM100, indirect=True)
+@pytest.mark.parametrize("device", MULTIPLY_FP4, indirect=True)
 def test_scales_of_padding_do_not_matter(device, kind) -> None:
     counts, n, k = [5, 0, 70], 72, 160
     heights = [128, 0, 128]
@@ -133,7 +132,7 @@ def tiles(kind: str) -> list[tuple]:
 
 @pytest.mark.sampled(12)
 @pytest.mark.parametrize(("kind", "tile"), [(kind, tile) for kind in KINDS for tile in tiles(kind)], ids=str)
-@pytest.mark.parametrize("device", EACH_SCHEDULE, indirect=True)
+@pytest.mark.parametrize("device", on_simulator(*SCHEDULES, arch="sm100"), indirect=True)
 def test_every_tile_takes_its_words_in_turn(device, kind, tile) -> None:
     """More K blocks than sets of words in tensor memory, and several tiles for a CTA."""
     m, n, k = SIZES

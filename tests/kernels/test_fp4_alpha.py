@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import pytest
 import torch
-from devices import on_simulator
+from devices import MULTIPLY_FP4
 from fp4_operands import assert_near, operand
 from grouped_inputs import alignment_of
 from inputs import GuardedOutput
 
 import deep_gemm
 
-SM100 = on_simulator("any", arch="sm100")
 KINDS = ("mxfp4", "nvfp4")
 M, N, K = 40, 72, 288
 ALPHA = 0.375
@@ -22,7 +21,7 @@ def scalar(value: float, shape: tuple[int, ...] = ()) -> torch.Tensor:
 
 
 @pytest.mark.parametrize("alpha", [ALPHA, 3, scalar(ALPHA), scalar(ALPHA, (1,))], ids=str)
-@pytest.mark.parametrize("device", SM100, indirect=True)
+@pytest.mark.parametrize("device", MULTIPLY_FP4, indirect=True)
 def test_it_is_a_number_or_a_tensor(device, alpha) -> None:
     a, b = operand("nvfp4", M, K, 1), operand("nvfp4", N, K, 2)
     d = GuardedOutput((M, N), torch.float32, device)
@@ -32,7 +31,7 @@ def test_it_is_a_number_or_a_tensor(device, alpha) -> None:
 
 
 @pytest.mark.parametrize("in_place", [False, True])
-@pytest.mark.parametrize("device", SM100, indirect=True)
+@pytest.mark.parametrize("device", MULTIPLY_FP4, indirect=True)
 def test_c_is_added_as_it_is(device, in_place) -> None:
     a, b = operand("mxfp4", M, K, 1), operand("mxfp4", N, K, 2)
     c = torch.randn((M, N), generator=torch.Generator().manual_seed(3))
@@ -43,7 +42,7 @@ def test_c_is_added_as_it_is(device, in_place) -> None:
     assert (d.tensor.double() - expected).abs().le(2e-6 * (c.abs() + a.exact.abs() @ b.exact.abs().T)).all()
 
 
-@pytest.mark.parametrize("device", SM100, indirect=True)
+@pytest.mark.parametrize("device", MULTIPLY_FP4, indirect=True)
 def test_calls_that_lie_ready_read_it_anew(device) -> None:
     """As replays of a graph do."""
     a, b = operand("nvfp4", M, K, 1), operand("nvfp4", N, K, 2)
@@ -60,7 +59,7 @@ def test_calls_that_lie_ready_read_it_anew(device) -> None:
 
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("alpha", [ALPHA, scalar(ALPHA), torch.tensor([2.0, 0.25])], ids=["number", "one", "each"])
-@pytest.mark.parametrize("device", SM100, indirect=True)
+@pytest.mark.parametrize("device", MULTIPLY_FP4, indirect=True)
 def test_experts_have_one_or_one_each(device, alpha, kind) -> None:
     weights = [operand(kind, N, K, seed) for seed in (1, 2)]
     tokens = [operand(kind, 128, K, seed) for seed in (3, 4)]
@@ -88,7 +87,7 @@ def test_experts_have_one_or_one_each(device, alpha, kind) -> None:
 
 
 @pytest.mark.parametrize("alpha", [ALPHA, scalar(ALPHA)], ids=["number", "tensor"])
-@pytest.mark.parametrize("device", SM100, indirect=True)
+@pytest.mark.parametrize("device", MULTIPLY_FP4, indirect=True)
 def test_k_groups_share_it(device, alpha) -> None:
     ks = [64, 0, 288]
     operands = {rows: [operand("nvfp4", rows, k, rows + k) for k in ks] for rows in (M, N)}
@@ -118,7 +117,7 @@ def test_k_groups_share_it(device, alpha) -> None:
         ("2", TypeError, r"alpha must be a number, a tensor of numbers or None, got"),
     ],
 )
-@pytest.mark.parametrize("device", SM100, indirect=True)
+@pytest.mark.parametrize("device", MULTIPLY_FP4, indirect=True)
 def test_others_are_refused(device, alpha, error, text) -> None:
     a, b = operand("nvfp4", M, K, 1), operand("nvfp4", N, K, 2)
     d = GuardedOutput((M, N), torch.float32, device)
@@ -127,7 +126,7 @@ def test_others_are_refused(device, alpha, error, text) -> None:
     d.assert_untouched()
 
 
-@pytest.mark.parametrize("device", SM100, indirect=True)
+@pytest.mark.parametrize("device", MULTIPLY_FP4, indirect=True)
 def test_it_may_not_lie_in_d(device) -> None:
     a, b = operand("nvfp4", M, K, 1), operand("nvfp4", N, K, 2)
     d = torch.zeros((M, N))

@@ -46,10 +46,10 @@ def compiled(log: str, error: str | None) -> Compiled:
     return Compiled(registers, spills, total(log, "stack frame"), "\n".join(complaints), error)
 
 
-def compile_all(texts: list[str], target: str, workers: int = 2) -> list[Compiled]:
+def compile_all(texts: list[str], target: str, workers: int = 2, **environment: int) -> list[Compiled]:
     """Compile kernels in a process of its own, past any cache: the log of one that is found there is not printed."""
     head = f"TARGET, WORKERS, TEXTS = {target!r}, {workers}, {texts!r}\n"
-    done = fresh.check(head + CODE, DG_JIT_PTXAS_VERBOSE=1, DG_JIT_CACHE_DIR="", HOME=None)
+    done = fresh.check(head + CODE, DG_JIT_PTXAS_VERBOSE=1, DG_JIT_CACHE_DIR="", HOME=None, **environment)
     parts = LOG.split(done.stderr)
     logs = dict(zip(map(int, parts[1::2]), parts[2::2], strict=True))
     return [compiled(logs.get(index, ""), error) for index, error in enumerate(done.result)]

@@ -25,7 +25,11 @@ WITH_FP32_SCALES = ("sm100fp32",)
 
 def arch_of(target: str) -> str:
     """Whose kernels are compiled for a target."""
-    own = {"sm_90a": "sm90", "sm_120a": "sm120", "sm_121a": "sm120"} | dict.fromkeys(BLACKWELL_TARGETS, "sm100")
+    own = (
+        {"sm_90a": "sm90"}
+        | dict.fromkeys(("sm_120a", "sm_121a", "sm_120f"), "sm120")
+        | dict.fromkeys(BLACKWELL_TARGETS, "sm100")
+    )
     return own.get(target, "sm80")
 
 
@@ -75,8 +79,10 @@ FEW = [*_SM90, *ON_GPU]
 BUT_SM100 = [*_SM90, *_SM80, *ON_GPU]
 # Those that pack the public pair of FP4 in each call. (sm_89 has sm80's kernels, and multiplies E4M3.)
 PACK_PAIRS = [*_SM90, *_SM80, *_SM89, *ON_GPU]
+# Whose tensor cores multiply FP4 by FP4.
+MULTIPLY_FP4 = [*_SM100, *_SM120]
 # Those that convert packed weights.
-TAKE_PACKED = [*_SM90, *_SM80, *_SM89, *_SM100, *ON_GPU]
+TAKE_PACKED = [*_SM90, *_SM80, *_SM89, *_SM100, *_SM120, *ON_GPU]
 # For behaviours that each architecture has, SM100 in both ways of multiplying scales.
 ON_EACH_ARCH = [*_SM90, *_SM80, *_SM100, *_SM100_FP32, *_SM120]
 EACH_ARCH = [*ON_EACH_ARCH, *ON_GPU]
