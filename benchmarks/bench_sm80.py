@@ -33,7 +33,8 @@ TARGET = "sm_80"
 WEIGHTS = [(4096, 7168), (7168, 16384), (24576, 1536)]
 TOKENS = [1, 16, 64, 256, 4096]
 EXPERTS = (32, 20, 128)  # how many, tokens of each, rows of their matrices
-LARGE = 4096  # tokens from which on rates are told
+LARGE, FEW = 4096, 16  # tokens from which on rates are told, and up to which reading weights is all
+RESULTS = Path(__file__).resolve().parent / "results"
 BITS = {"bf16 x bf16": 16, "fp8 x fp8": 8, "int8 x int8": 8}
 BITS |= {"bf16 x fp8": 8, "bf16 x int4": 4, "bf16 x mxfp4": 4, "int8 x int4": 4}
 BITS |= {"bf16 x int8": 8, "bf16 x int4, zero points": 4, "bf16 x int4, groups of 32": 4, "bf16 x fp4, groups of 32": 4}
@@ -227,6 +228,33 @@ def unpacked(document: dict) -> str:
     )
 
 
+def shares(document: dict) -> Iterator[tuple[str, float, list[float], bool]]:
+    """Of each bar: what it is of, itself, what each case reaches, whether more is better."""
+    from machine import read_result
+
+    fed = read_result(RESULTS / "h200_sm80_rescaled.json")["mma_sync"]
+    for name, kind, bar in (("bf16 x bf16", "bf16", 0.92), ("int8 x int8", "int8", 0.90)):
+        peak = document["ceilings"].get(f"{kind}, fed", document["ceilings"][kind] * fed[f"{kind}, fed"] / fed[kind])
+        large = [row for row in document["results"] if row["case"][0] == "dense" and row["case"][1] >= LARGE]
+        rates = [float(rate(row["case"], row["us"][name])) / peak for row in large]
+        yield f"{name}, {LARGE} tokens, of mma.sync fed by ldmatrix", bar, rates, True
+    few = [row for row in document["results"] if row["case"][0] == "dense" and row["case"][1] <= FEW]
+    for name in BITS:
+        times = [row["us"][name] / row["us"][f"read {BITS[name]} bits"] for row in few if name in row["us"]]
+        if times:
+            yield f"{name}, up to {FEW} tokens, times the read", 1.20, times, False
+
+
+def bars(document: dict) -> str:
+    """What was wanted of these kernels, and what they reach."""
+    lines = []
+    for name, bar, values, more_is_better in shares(document):
+        met = sum(value >= bar if more_is_better else value <= bar for value in values)
+        reached = sorted(values, reverse=not more_is_better)
+        lines.append([name, f"{bar:.2f}", f"{reached[0]:.2f} to {reached[-1]:.2f}", f"{met} of {len(values)}"])
+    return table(["", "bar", "worst to best", "cases that reach it"], lines)
+
+
 # How a result file is shown, by what only it has.
 SHOWN_BY = {"commits": two_commits, "picks": picks, "ways": unpacked, "ceilings": tables}
 
@@ -243,6 +271,8 @@ def main() -> None:
         document = read_result(options.table)
         (show,) = (show for key, show in SHOWN_BY.items() if key in document)
         print(show(document))
+        if show is tables:
+            print(bars(document))
         return
     deep_gemm.set_target(TARGET, DEVICE)
     results, machine = [], describe(options.commit)

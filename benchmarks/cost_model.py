@@ -318,6 +318,16 @@ def block_cycles(x: dict[str, float], c: Configs, busy: np.ndarray) -> np.ndarra
     return cycles + np.where(c.shares_last, x["shared_cycles"], 0)
 
 
+def wave_by_wave_us(
+    x: dict[str, float], waves: np.ndarray, wave_us: np.ndarray, sharers: np.ndarray, memory_us: np.ndarray
+) -> np.ndarray:
+    """Waves of tiles, each with its own share of the memory's time, and the last one, of fewer tiles."""
+    full = np.floor(waves)
+    part = waves - full
+    last = np.where(part > 0, norm(x["overlap_norm"], wave_us / sharers, memory_us * part / waves), 0)
+    return full * norm(x["overlap_norm"], wave_us, memory_us / waves) + last
+
+
 def estimate_us(x: dict[str, float], c: Configs, num_sms: int = HOPPER_SMS) -> np.ndarray:
     """Estimated time of each config."""
     swapped = c.swap_ab == 1
@@ -358,7 +368,9 @@ def estimate_us(x: dict[str, float], c: Configs, num_sms: int = HOPPER_SMS) -> n
     power_us = 2e-6 * rows * c.n * k / x["tflops"]
     stored = rows * c.n * c.output_bytes
     operands = (expected_weights(c) * c.n + rows) * k * c.operand_bytes
-    moved = operands + stored * np.where(adds, 2, 1)
+    narrow = ~swapped & ~adds & (c.cols * c.output_bytes % 128 != 0)
+    pieces_of_d = np.where(narrow, x["narrow_pieces"], 1)
+    moved = operands + stored * (pieces_of_d + np.where(adds, 1, 0))
     read_us = moved / x["memory_gb_per_s"] / 1e3
     idle = 1 - walks / np.where(c.shares_last, waves, np.ceil(walks)) * num_ctas / num_sms
     grouped = (c.kind == CONTIGUOUS) | (c.kind == MASKED)
@@ -369,9 +381,12 @@ def estimate_us(x: dict[str, float], c: Configs, num_sms: int = HOPPER_SMS) -> n
     split = np.where(c.k_ctas > 1, x["split_us"] + x["part_us"] * (c.k_ctas - 2), 0)
     split = split + np.where(c.shares_last, x["shared_us"], 0)
     split = split + x["turn_us"] * (c.k_warpgroups - 1) + x["split_us_per_element"] * elements * (1 - 1 / c.k_parts)
-    last_us = area * c.output_bytes / x["last_gb_per_s"] / 1e3
+    last_us = area * c.output_bytes * pieces_of_d / x["last_gb_per_s"] / 1e3
     pair = np.where(c.multicasts, x["multicast_us"], 0)
-    hidden = norm(x["overlap_norm"], compute_us, memory_us, power_us, added_us)
+    by_wave = (c.kind == DENSE) | (c.kind == BF16)
+    waves_us = wave_by_wave_us(x, walks, wave_us, np.where(c.shares_last, 2, 1), memory_us)
+    busy_us = np.where(by_wave, waves_us, norm(x["overlap_norm"], compute_us, memory_us))
+    hidden = norm(x["overlap_norm"], busy_us, power_us, added_us)
     waits_for_last = (c.kind == MASKED) & (waves > 1)
     last_wave_us = np.where(waits_for_last, x["idle_last_wave"] * wave_us * (np.ceil(walks) - walks), 0)
     return x["launch_us"] + last_wave_us + pair + split + last_us + hidden

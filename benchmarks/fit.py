@@ -75,6 +75,7 @@ RANGES = {
     "spare_l2": (0.001, 2),
     "split_copies": (1, 3),
     "split_shared_copies": (1, 3),
+    "narrow_pieces": (1, 2),
     "copy_64": (1, 2),
     "copy_32": (1, 3),
     "copy_16": (1, 4),

@@ -31,8 +31,9 @@ inline constexpr std::string_view kUnknownTiling = "selection knows no such conf
 /// What becomes of a tiling that somebody names, whatever it wastes.
 inline Candidate make_candidate(const Problem& p, const Tiling& tiling) {
     return with_spec(p, [&]<typename Spec>(Spec) {
-        return Spec::has_tiling(p, tiling) ? make_candidate<Spec>(p, tiling, /*tolerate_waste=*/true)
-                                           : Candidate{.tiling = tiling, .rejection = kUnknownTiling};
+        return Spec::has_tiling(p, tiling)
+                   ? make_candidate<Spec>(p, tiling, Spec::cost_constants(p), /*tolerate_waste=*/true)
+                   : Candidate{.tiling = tiling, .rejection = kUnknownTiling};
     });
 }
 

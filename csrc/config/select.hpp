@@ -31,12 +31,13 @@ template <ArchSpec Spec>
 std::optional<Candidate> cheapest(const Problem& p) {
     const std::optional<SumOrder> order = wanted_order<Spec>(p);
     const std::vector<Tiling> tilings = Spec::tilings(p);
+    const CostsOf<Spec> costs = Spec::cost_constants(p);
     for (const bool tolerate_waste : {false, true}) {
         std::optional<Candidate> best;
         for (const Tiling& tiling : tilings) {
             if (order && !may_follow(tiling, *order)) continue;
-            const Candidate candidate = best ? make_candidate<Spec>(p, tiling, tolerate_waste, best->cost_us)
-                                             : make_candidate<Spec>(p, tiling, tolerate_waste);
+            const Candidate candidate = best ? make_candidate<Spec>(p, tiling, costs, tolerate_waste, best->cost_us)
+                                             : make_candidate<Spec>(p, tiling, costs, tolerate_waste);
             if (!is_legal(candidate) || (order && sum_order_of(candidate) != *order)) continue;
             if (!best || candidate.cost_us < best->cost_us) best = candidate;
         }

@@ -69,8 +69,10 @@ inline bool follows(const Candidate& candidate, const SumOrder& order) {
 /// Whether any tiling serves a problem in this order, whatever it wastes.
 template <ArchSpec Spec>
 bool is_served_in(const Problem& p, const SumOrder& order) {
+    const CostsOf<Spec> costs = Spec::cost_constants(p);
     return std::ranges::any_of(Spec::tilings(p), [&](const Tiling& tiling) {
-        return may_follow(tiling, order) && follows(make_candidate<Spec>(p, tiling, /*tolerate_waste=*/true), order);
+        return may_follow(tiling, order) &&
+               follows(make_candidate<Spec>(p, tiling, costs, /*tolerate_waste=*/true), order);
     });
 }
 
@@ -78,12 +80,13 @@ bool is_served_in(const Problem& p, const SumOrder& order) {
 template <ArchSpec Spec>
 struct Form {
     Problem problem;
+    CostsOf<Spec> costs = Spec::cost_constants(problem);
     std::vector<std::pair<SumOrder, bool>> known = {};
 
     /// Whether it is served in the order of this candidate of another one.
     bool is_served_as(const Candidate& other) {
         const SumOrder order = sum_order_of(other);
-        if (follows(make_candidate<Spec>(problem, other.tiling, /*tolerate_waste=*/true), order)) return true;
+        if (follows(make_candidate<Spec>(problem, other.tiling, costs, /*tolerate_waste=*/true), order)) return true;
         for (const auto& [asked, served] : known)
             if (asked == order) return served;
         known.emplace_back(order, is_served_in<Spec>(problem, order));

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <concepts>
 #include <limits>
+#include <utility>
 #include <vector>
 
 #include "candidate.hpp"
@@ -24,14 +25,19 @@ concept ArchSpec =
         { Spec::smem_rejection(c) } -> std::same_as<std::string_view>;
         { Spec::waste(p, c) } -> std::same_as<std::string_view>;
         { Spec::choose_walk(p, candidate) };  // given its CTAs
-        { Spec::cost_us(p, candidate) } -> std::same_as<double>;
-        { Spec::least_us(p, candidate) } -> std::same_as<double>;  // no more than that, before shared memory is divided
+        Spec::cost_constants(p);              // what costs go by, once for all candidates
+        { Spec::cost_us(p, candidate, Spec::cost_constants(p)) } -> std::same_as<double>;
+        // No more than that, before shared memory is divided.
+        { Spec::least_us(p, candidate, Spec::cost_constants(p)) } -> std::same_as<double>;
         { Spec::finish(p, candidate) } -> std::same_as<Choice>;
     };
 
+template <ArchSpec Spec>
+using CostsOf = decltype(Spec::cost_constants(std::declval<const Problem&>()));
+
 /// One that takes `enough_us` or more is refused as soon as that is certain.
 template <ArchSpec Spec>
-Candidate make_candidate(const Problem& p, const Tiling& tiling, bool tolerate_waste,
+Candidate make_candidate(const Problem& p, const Tiling& tiling, const CostsOf<Spec>& costs, bool tolerate_waste,
                          double enough_us = std::numeric_limits<double>::infinity()) {
     Candidate candidate{.tiling = tiling, .config = Spec::configure(p, tiling)};
     GemmConfig& c = candidate.config;
@@ -42,7 +48,7 @@ Candidate make_candidate(const Problem& p, const Tiling& tiling, bool tolerate_w
         candidate.num_ctas = static_cast<int32_t>(std::min<int64_t>(tiles * c.cluster.k, Spec::resident_ctas(p, c)));
     };
     count_ctas();
-    if (Spec::least_us(p, candidate) >= enough_us) {
+    if (Spec::least_us(p, candidate, costs) >= enough_us) {
         candidate.rejection = "another takes less time";
         return candidate;
     }
@@ -53,7 +59,7 @@ Candidate make_candidate(const Problem& p, const Tiling& tiling, bool tolerate_w
     if (!candidate.rejection.empty()) return candidate;
     count_ctas();  // what shared memory has room for may differ
     Spec::choose_walk(p, candidate);
-    candidate.cost_us = Spec::cost_us(p, candidate);
+    candidate.cost_us = Spec::cost_us(p, candidate, costs);
     return candidate;
 }
 
@@ -61,7 +67,9 @@ template <ArchSpec Spec>
 std::vector<Candidate> every_candidate(const Problem& p, bool tolerate_waste) {
     std::vector<Candidate> candidates;
     candidates.reserve(1024);
-    for (const Tiling& tiling : Spec::tilings(p)) candidates.push_back(make_candidate<Spec>(p, tiling, tolerate_waste));
+    const CostsOf<Spec> costs = Spec::cost_constants(p);
+    for (const Tiling& tiling : Spec::tilings(p))
+        candidates.push_back(make_candidate<Spec>(p, tiling, costs, tolerate_waste));
     return candidates;
 }
 

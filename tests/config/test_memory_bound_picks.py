@@ -59,6 +59,21 @@ def test_no_sms_idle_where_reading_takes_long(m, n, k, bf16) -> None:
     assert tiles / (-(-tiles // HOPPER_SMS) * HOPPER_SMS) > 0.8
 
 
+@pytest.mark.parametrize(
+    ("m", "n", "k", "tile", "slower"),
+    [
+        (64, 51200, 2048, (64, 80), (64, 96)),  # 4.85 waves; 64x96 has 4.04 (32.6, 35.3 us)
+        (128, 40960, 512, (64, 128), (128, 80)),  # D in whole lines; 80 columns are pieces of 32 bytes (12.3, 13.2 us)
+    ],
+)
+def test_wide_weights_of_few_tokens(m, n, k, tile, slower) -> None:
+    """As measured on an H200 (calibration_h200_wide.json): the last wave hides none of the time in which memory was
+    read before, and D in pieces of less than a line takes longer to write."""
+    found = parse(explain("dense", {"m": m, "n": n, "k": k, "num_sms": HOPPER_SMS}))
+    assert (found[0].rows, found[0].cols) == tile
+    assert straight(found, *slower).cost > found[0].cost
+
+
 def test_a_wave_of_tiles_is_a_wave_though_padding_is_left_out() -> None:
     """34 x 4 tiles of 256x128 are more than 132: a second wave, of which four were thought to vanish as three quarters
     of a tile are real. On an H100 256x128 takes 62.4 us, DeepGEMM 51.4."""

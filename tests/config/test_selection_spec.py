@@ -30,8 +30,13 @@ struct Toy {
     static std::string_view smem_rejection(const GemmConfig&) { return ""; }
     static std::string_view waste(const Problem& p, const GemmConfig& c) { return c.tile.rows > p.m ? "high" : ""; }
     static void choose_walk(const Problem&, Candidate& candidate) { candidate.raster_group_blocks = 3; }
-    static double cost_us(const Problem&, const Candidate& candidate) { return 1000 - candidate.config.tile.rows; }
-    static double least_us(const Problem& p, const Candidate& candidate) { return cost_us(p, candidate); }
+    static double cost_constants(const Problem&) { return 1000; }
+    static double cost_us(const Problem&, const Candidate& candidate, double most) {
+        return most - candidate.config.tile.rows;
+    }
+    static double least_us(const Problem& p, const Candidate& candidate, double most) {
+        return cost_us(p, candidate, most);
+    }
     static Choice finish(const Problem&, const Candidate& candidate) {
         Choice choice{candidate};
         choice.likely_blocks = 7;

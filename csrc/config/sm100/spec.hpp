@@ -32,12 +32,12 @@ struct Spec {
         candidate.config.stream_b = streams_b(p, candidate.config, candidate.raster_group_blocks, kL2Bytes);
     }
     static CostConstants cost_constants(const Problem&) { return {}; }
-    static double cost_us(const Problem& p, const Candidate& candidate, const CostConstants& constants = {}) {
+    static double cost_us(const Problem& p, const Candidate& candidate, const CostConstants& constants) {
         Problem average = p;
         average.k = expected_k(p);
         return CostModel{constants}.estimate_us(average, candidate.config, candidate.num_ctas);
     }
-    static double least_us(const Problem&, const Candidate&) { return 0; }
+    static double least_us(const Problem&, const Candidate&, const CostConstants&) { return 0; }
     static Choice finish(const Problem& p, const Candidate& candidate) { return sm100::finish(p, candidate); }
 };
 

@@ -17,10 +17,6 @@ struct Spec : sm80::Spec {
         const std::string_view reason = sm80::Spec::rejection(p, c, tiles);
         return reason.empty() ? split_rejection(p, c, tiles) : reason;
     }
-    using sm80::Spec::cost_us;
-    static double cost_us(const Problem& p, const Candidate& candidate) {
-        return cost_us(p, candidate, cost_constants(p));
-    }
 };
 
 }  // namespace deep_gemm::sm120

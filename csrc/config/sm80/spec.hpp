@@ -38,10 +38,7 @@ struct Spec {
     static double cost_us(const Problem& p, const Candidate& candidate, const CostConstants& constants) {
         return sm80::cost_us(p, candidate, constants);
     }
-    static double cost_us(const Problem& p, const Candidate& candidate) {
-        return cost_us(p, candidate, cost_constants(p));
-    }
-    static double least_us(const Problem&, const Candidate&) { return 0; }
+    static double least_us(const Problem&, const Candidate&, const CostConstants&) { return 0; }
     static Choice finish(const Problem& p, const Candidate& candidate) { return sm80::finish(p, candidate); }
 };
 

@@ -139,6 +139,21 @@ struct CostModel : CostConstants {
                pair + (c.skips_padding ? padding_cycles : 0) + (c.split_k.last_tiles ? shared_cycles : 0);
     }
 
+    /// Tiles of D whose rows are no whole lines of 128 bytes are copied in narrower pieces.
+    double pieces_of_d(const GemmConfig& c) const {
+        const bool whole = !is_staged(c.store) || adds_to_memory(c.store) || c.swap_ab ||
+                           c.gate.columns(c.tile.cols) * bits(c.output) / 8 % kSwizzleBytes == 0;
+        return whole ? 1 : narrow_pieces;
+    }
+
+    /// Of so many waves of tiles, the last of which may be shared: each hides its own share of the memory's time, and
+    /// what the last one, of fewer tiles, computes hides behind nothing that was copied before.
+    double wave_by_wave_us(double waves, double wave_us, int32_t sharers, double memory_us) const {
+        const double full = std::floor(waves), part = waves - full, of_wave = memory_us / waves;
+        return (full > 0 ? full * norm(overlap_norm, {wave_us, of_wave}) : 0) +
+               (part > 0 ? norm(overlap_norm, {wave_us / sharers, of_wave * part}) : 0);
+    }
+
     double estimate_us(const Problem& p, const GemmConfig& c, int32_t num_ctas) const {
         const int32_t tile_m = c.super_tile_m(), tile_n = c.super_tile_n();
         ExpectedBlocks blocks = expected_tiles(p, tile_m);
@@ -169,7 +184,7 @@ struct CostModel : CostConstants {
         const double rows = expected_rows(p), stored = rows * bytes_of(p.output, static_cast<double>(p.n));
         const double k = p.k,
                      operands = expected_weights(p) * p.n * bytes_of(p.b.element, k) + rows * bytes_of(p.a.element, k);
-        const double moved = operands + stored * (p.add_c ? 2 : 1);
+        const double written = stored * pieces_of_d(c), moved = operands + written + (p.add_c ? stored : 0);
         const double read_us = moved / memory_gb_per_s / 1e3, added = adds_to_memory(c.store) ? stored : 0;
         const double added_rate = c.swap_ab           ? added_swapped_gb_per_s
                                   : has_store_warp(c) ? added_gb_per_s
@@ -183,11 +198,13 @@ struct CostModel : CostConstants {
         const double split = (c.k_ctas() > 1 ? split_us + part_us * (c.k_ctas() - 2) : 0) +
                              (c.split_k.last_tiles ? shared_us : 0) + turn_us * (c.split_k.warpgroups - 1) +
                              split_us_per_element * elements * (1 - 1.0 / k_parts(c));
-        const double last_us = bytes_of(p.output, area) / last_gb_per_s / 1e3;
+        const double last_us = bytes_of(p.output, area) * pieces_of_d(c) / last_gb_per_s / 1e3;
         const bool between = added > 0 && !c.scaled() && !has_store_warp(c) && walks > 1;  // tiles, nothing hides it
-        const double hidden =
-            between ? norm(own_added_norm, {norm(overlap_norm, {compute_us, memory_us, power_us}), added_us})
-                    : norm(overlap_norm, {compute_us, memory_us, power_us, added_us});
+        const double busy_us = has_fixed_extents(c.grouping) && added == 0
+                                   ? wave_by_wave_us(walks, wave_us, c.split_k.last_tiles ? 2 : 1, memory_us)
+                                   : norm(overlap_norm, {compute_us, memory_us});
+        const double hidden = between ? norm(own_added_norm, {norm(overlap_norm, {busy_us, power_us}), added_us})
+                                      : norm(overlap_norm, {busy_us, power_us, added_us});
         const bool waits_for_last = c.grouping == Grouping::masked && waves > 1;  // while memory has little to do
         const double last_wave_us = waits_for_last ? idle_last_wave * wave_us * (std::ceil(walks) - walks) : 0;
         return launch_us + last_wave_us + (c.multicasts() ? multicast_us : 0) + split + last_us + hidden;

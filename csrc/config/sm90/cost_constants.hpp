@@ -65,6 +65,7 @@ struct CostConstants {
     double plain_fp32_cycles_per_element = 0.09, late_plain_fp32_cycles_per_element = 0.15;
     double c_cycles_per_element = 0.2, late_c_cycles_per_element = 0.3, swapped_c_cycles_per_element = 0.5;
     double direct_cycles_per_element = 0.35;
+    double narrow_pieces = 1.1;  // times as long to write, where D goes in pieces of less than 128 bytes a row
     double padding_cycles = 64.49, padding_tile_cycles = 1678;  // a K block's and a tile's, where padding is left out
     double split_us = 0.5001, part_us = 0.03059;      // adding up a K that a cluster splits in two, each further part,
     double turn_us = 0.02031;                         // each further warpgroup that shares it,

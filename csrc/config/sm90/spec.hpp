@@ -48,22 +48,25 @@ struct Spec {
         candidate.raster_group_blocks = choose_raster_group(p, candidate.config, candidate.num_ctas);
         candidate.config.stream_b = streams_b(p, candidate.config, candidate.raster_group_blocks, kL2Bytes);
     }
-    static double cost_us(const Problem& p, const Candidate& candidate) { return estimate_us(p, candidate, false); }
-    static double least_us(const Problem& p, const Candidate& candidate) {
+    static CostConstants cost_constants(const Problem& p) {
+        return sm90::cost_constants(CostConstants::of(p.a.element, p.b.packed() || scales_blocks(p)), p.rates);
+    }
+    static double cost_us(const Problem& p, const Candidate& candidate, const CostConstants& constants) {
+        return estimate_us(p, candidate, {constants, /*least=*/false});
+    }
+    static double least_us(const Problem& p, const Candidate& candidate, const CostConstants& constants) {
         constexpr double kRoundings = 1 - 1e-9;
-        return kRoundings * estimate_us(p, candidate, true);
+        return kRoundings * estimate_us(p, candidate, {constants, /*least=*/true});
     }
     static Choice finish(const Problem& p, const Candidate& candidate) {
         return sm90::finish(seen_by(p, candidate.config), candidate);
     }
 
 private:
-    static double estimate_us(const Problem& p, const Candidate& candidate, bool least) {
+    static double estimate_us(const Problem& p, const Candidate& candidate, const CostModel& model) {
         Problem average = seen_by(p, candidate.config);
         average.k = expected_k(p);
-        const CostConstants fitted = CostConstants::of(p.a.element, p.b.packed() || scales_blocks(p));
-        const double us = CostModel{cost_constants(fitted, p.rates), least}.estimate_us(average, candidate.config,
-                                                                                        candidate.num_ctas);
+        const double us = model.estimate_us(average, candidate.config, candidate.num_ctas);
         if (candidate.tiling.preconvert == Preconvert::b) return us + unpack_us(p);
         return has_scale_products(p) ? us * kConvertedShare : us;
     }
