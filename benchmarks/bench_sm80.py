@@ -38,6 +38,7 @@ RESULTS = Path(__file__).resolve().parent / "results"
 BITS = {"bf16 x bf16": 16, "fp8 x fp8": 8, "int8 x int8": 8}
 BITS |= {"bf16 x fp8": 8, "bf16 x int4": 4, "bf16 x mxfp4": 4, "int8 x int4": 4}
 BITS |= {"bf16 x int8": 8, "bf16 x int4, zero points": 4, "bf16 x int4, groups of 32": 4, "bf16 x fp4, groups of 32": 4}
+BITS |= {"fp8 x int4": 4, "fp8 x mxfp4": 4, "fp8 x int4, zero points": 4}
 
 
 def read(bits: int, n: int, k: int) -> Callable[[], None]:

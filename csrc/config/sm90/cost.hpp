@@ -86,8 +86,11 @@ struct CostModel : CostConstants {
         const Operand weights = c.rows_operand();
         const bool to_bytes = bits(c.cols_operand().element) == 8;
         if (!weights.packed()) return 0;
-        const double convert = !c.scaled()          ? (to_bytes ? 0 : convert_scaled_cycles)
-                               : overlaps_blocks(c) ? convert_ahead_cycles
+        const double overlapped =
+                         c.block_sum() == Element::fp32 && to_bytes ? convert_ahead_fp8_cycles : convert_ahead_cycles,
+                     convert = !c.scaled()          ? (to_bytes ? 0 : convert_scaled_cycles)
+                               : overlaps_blocks(c) ? overlapped
+                               : converts_ahead(c)  ? convert_under_cycles
                                                     : convert_cycles;
         // Folded exponents are looked up in as many cycles.
         const bool more = weights.has_zeros() || folds_exponents(weights.element);
@@ -104,7 +107,7 @@ struct CostModel : CostConstants {
     /// Stages that a warpgroup holds: that of the block before, too, where the next is multiplied meanwhile.
     static int32_t held_stages(const GemmConfig& c) {
         const bool converts_under_wgmma = c.rows_operand().packed() && !c.scaled();
-        return overlaps_blocks(c) || converts_under_wgmma ? 2 : 1;
+        return overlaps_blocks(c) || converts_ahead(c) || converts_under_wgmma ? 2 : 1;
     }
 
     /// Cycles that one K block takes in a CTA. `busy`: CTAs over SMs.
@@ -124,10 +127,10 @@ struct CostModel : CostConstants {
             (row_cost * rows * row_width / c.cluster.cols + col_cost * cols * col_width / c.cluster.rows) /
             (l2_bytes_per_cycle * (1 + spare_l2 * (1 - busy))) * split;
         const double subtiles = warpgroup_rows(c) / kWgmmaRows;
-        const double waits = overlaps_blocks(c) || !c.scaled() ? overlap_cycles
-                             : !c.sm90.look_ahead              ? chain_cycles
-                             : issues_in_order(c)              ? ordered_cycles
-                                                               : ahead_cycles;
+        const double waits = overlaps_blocks(c) || !c.scaled()          ? overlap_cycles
+                             : !c.sm90.look_ahead && !converts_ahead(c) ? chain_cycles
+                             : issues_in_order(c)                       ? ordered_cycles
+                                                                        : ahead_cycles;
         const int32_t promotions = c.rows_operand().packed() ? 1 : scale_groups(c);  // of a K block, each promoted
         const double promoted = c.scaled() ? promotion_cycles(c) : 0;
         const double chain = subtiles * (wgmma_cycles + promotions * (promoted + waits) + convert_in_turn(c));

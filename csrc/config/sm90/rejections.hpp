@@ -29,7 +29,8 @@ inline bool spills(const GemmConfig& c) {
     const bool tall = warpgroup_rows(c) > kWgmmaRows, wide = tall && c.tile.cols >= 128;
     const bool two_sets = c.scaled() && !c.sm90.rescales;
     if (c.rows_operand().packed() && two_sets &&
-        ((c.split_k.last_tiles && c.tile.cols >= 160) ||
+        (((c.split_k.last_tiles || (c.add_c && c.rows_operand().has_zeros() && c.multicasts())) &&
+          c.tile.cols >= 160) ||
          ((!has_fixed_extents(c.grouping) || bits(c.cols_operand().element) == 16) && c.tile.cols > 160)))
         return true;
     if (scale_groups(c) > 1 && !c.rows_operand().packed() && c.col_scales().per_row() && c.tile.cols > 160) return true;

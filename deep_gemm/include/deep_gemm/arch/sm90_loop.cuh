@@ -40,6 +40,14 @@ constexpr bool overlaps_blocks(const GemmConfig& c) {
            3 * c.tile.cols / 2 + 2 * (scales + fragment_registers(c)) <= math_registers(c) - 36;
 }
 
+/// Whether packed rows of the next K block are converted while this one is multiplied, where its sums want promotion
+/// and registers have no second set of those. (Integers take registers to become FP32, and stages of 16 bits are few.)
+constexpr bool converts_ahead(const GemmConfig& c) {
+    return c.rows_operand().packed() && c.cols_operand().element == Element::e4m3 && c.scaled() &&
+           scale_groups(c) == 1 && !overlaps_blocks(c) && !c.sm90.look_ahead && !c.col_scales().per_row() &&
+           c.tile.cols + 2 * fragment_registers(c) <= math_registers(c) - 40;
+}
+
 /// Whether a tile is stored while the next one's first rows are multiplied. (Stores past the copy engine would wait for
 /// the L2 with wgmma under way; clearing padding beside them takes more registers than wide tiles have.)
 constexpr bool stores_late(const GemmConfig& c) {
@@ -55,12 +63,13 @@ constexpr bool frees_early(const GemmConfig& c) {
 
 /// Whether warpgroups issue a K block's wgmma one after the other (mma/sm90/issue_order.cuh). With 128 rows each, one
 /// always has the other half to multiply. Where the tensor cores form products of scales, an order costs more than it
-/// gains; in turn it does too, but where promotion takes long: converted rows beside a scale for each column.
+/// gains; in turn it does too, but where promotion takes long: converted rows beside a scale for each column; or where
+/// the next block's rows are converted already.
 constexpr bool issues_in_order(const GemmConfig& c) {
     const bool slow_turns = c.rows_operand().packed() && c.col_scales().per_row() && scale_groups(c) == 1 &&
-                            !overlaps_blocks(c) && c.split_k.warpgroups == 1 && c.tile.cols >= 96 && c.tile.cols <= 128;
-    return (c.sm90.look_ahead || slow_turns) && !c.sm90.wgmma_products && warpgroup_rows(c) == kWgmmaRows &&
-           c.sm90.math_warpgroups > 1;
+                            !overlaps_blocks(c) && c.tile.cols >= 96 && c.tile.cols <= 128;
+    const bool alternate = c.sm90.look_ahead || ((slow_turns || converts_ahead(c)) && c.split_k.warpgroups == 1);
+    return alternate && !c.sm90.wgmma_products && warpgroup_rows(c) == kWgmmaRows && c.sm90.math_warpgroups > 1;
 }
 
 /// Whether a warp of its own issues the copies that store D. Takes staging buffers for all of a tile.

@@ -4,6 +4,7 @@
 #include <deep_gemm/mma/sm90/accumulate.cuh>
 #include <deep_gemm/mma/sm90/accumulate_converted.cuh>
 #include <deep_gemm/mma/sm90/promote/ahead.cuh>
+#include <deep_gemm/mma/sm90/promote/converted_ahead.cuh>
 #include <deep_gemm/mma/sm90/promote/from_smem.cuh>
 #include <deep_gemm/mma/sm90/promote/group_by_group.cuh>
 #include <deep_gemm/mma/sm90/promote/groups.cuh>
@@ -34,6 +35,7 @@ using WayThroughK = typename FirstOf<Case<!c.scaled() && c.rows_operand().packed
                                      Case<(scale_groups(c) > 1) && c.rows_operand().packed(), PromoteGroups<c>>,
                                      Case<(scale_groups(c) > 1), PromoteGroupByGroup<c>>,  //
                                      Case<overlaps_blocks(c), PromoteOverlapped<c>>,       //
+                                     Case<converts_ahead(c), PromoteConvertedAhead<c>>,    //
                                      Case<c.sm90.look_ahead, PromoteAhead<c>>,             //
                                      Case<scales_stay_in_smem(c), PromoteFromSmem<c>>,     //
                                      Case<true, PromoteInTurn<c>>>::Type;

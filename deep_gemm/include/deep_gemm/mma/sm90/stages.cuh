@@ -151,6 +151,20 @@ public:
         row[1] = ptx::load_shared(mine + Fragment16x8::kHalfRows * 4);
     }
 
+    /// The same of this stage, whose scales and rows are read and converted while others are multiplied.
+    DG_DEVICE void convert(Fragments<c>& fragments, BlockScales<c>& scales) const {
+        scales.load(smem_, ring_.stage, first_row_);
+        load_rows(fragments, 0);
+    }
+    DG_DEVICE void issue(Accumulators<c>& partial, Fragments<c>& fragments, int32_t stage) const {
+        multiply_block<c>(partial, fragments, smem_.cols(stage), false);
+    }
+    /// Behind a tile's first issue: warpgroups that issue in turn begin one behind the other, and stay so.
+    DG_DEVICE void keep_apart() const {
+        if (order_.leads()) ptx::wgmma_wait<0>();
+    }
+    DG_DEVICE void pass() const { order_.pass(); }
+
     /// The words of their zero points, of the `group`th group of those.
     DG_DEVICE void load_zeros(uint32_t (&words)[2], int32_t group) const {
         const uint32_t mine = Fragment16x8::thread_word(smem_.zeros(ring_.stage), group * c.tile.rows + first_row_);
