@@ -37,12 +37,12 @@ from deep_gemm.epilogue import Chain, SwiGLU
 from deep_gemm.nn.expert_parallel import exchange
 
 HIDDEN, INNER, CHOICES = 7168, 2048, 8
-ROUNDS, REPLAYS = 7, 300
+ROUNDS, REPLAYS = 7, 1000
 FORMS: dict[str, dict[str, Any]] = {
     "launches": {},
     "one launch": {"persistent": True},
     "in parts": {"tokens_at_once": 48},
-    "one launch, in parts": {"persistent": True, "tokens_at_once": 48},
+    "one launch, a ring of rows": {"persistent": True, "tokens_at_once": 48},
 }
 CHECKED = (200, 200), (1, 200), (0, 64), (37, 5)  # tokens of ranks in turn
 CHECKED_SIZES = 1024, 512

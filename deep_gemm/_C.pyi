@@ -518,7 +518,6 @@ def moe_layer_of_ranks(
     row_scales: Tensor | None = None,
     inner: Tensor,
     inner_scales: Tensor | None = None,
-    out: Tensor,
     rank: int,
     timeout_ns: int,
     parts: Sequence[int],

@@ -215,7 +215,8 @@ def _layer(
     fits = y.is_contiguous() and (buffer.shared is None or y.data_ptr() % 16 == 0)
     out = y if fits else torch.empty_like(y, memory_format=torch.contiguous_format)
     if buffer.shared is not None:
-        for part in mega_moe_ranks.parts_of(buffer, room):
+        apart = _for_one_launch(l1_weights, l2_weights, buffer) is None
+        for part in mega_moe_ranks.parts_of(buffer, room) if apart else [range(room)]:
             _part_of_ranks(tokens, room, part, l1_weights, l2_weights, buffer, gate, stats)
         mega_moe_ranks.combine(buffer, out)
     else:
@@ -225,13 +226,12 @@ def _layer(
         # matrices of so many rows as there are tokens would not hold all.
         found = routing.route(buffer.topk_idx[:tokens], buffer.num_experts, kind=kind, weights=weights)
         rows = routing.gather((buffer.x[:tokens], buffer.x_sf[:tokens]), found)
-        inner, down = _room_for_results(found, buffer)
-        if buffer.ready is None or isinstance(l1_weights, PackedWeights) or isinstance(l2_weights, PackedWeights):
-            _one_after_the_other(rows, l1_weights, l2_weights, found, inner, down, expected, gate)
-        else:
+        inner, down = _room_for_inner(found, buffer), _room_for_down(found, buffer)
+        if pair := _for_one_launch(l1_weights, l2_weights, buffer):
             assert isinstance(rows, tuple)
-            layer = _one_launch(buffer, rows, l1_weights, l2_weights, found, inner, down, expected, gate)
-            C.moe_layer(**layer)
+            C.moe_layer(**_one_launch(buffer, rows, *pair, found, inner, expected, gate), out=down)
+        else:
+            _one_after_the_other(rows, l1_weights, l2_weights, found, inner, down, expected, gate)
         _routing.launch_combine(down, None, found.row_of, out)
         if stats is not None:
             stats.add_(found.counts)
@@ -253,26 +253,39 @@ def _part_of_ranks(
     assert buffer.shared is not None
     found = mega_moe_ranks.find_rows(buffer, tokens, room, part)
     expected = max(-(-len(part) * buffer.shared.count * buffer.num_topk // buffer.num_experts), 1)
-    inner, down = _room_for_results(found, buffer)
-    if buffer.ready is None or isinstance(l1_weights, PackedWeights) or isinstance(l2_weights, PackedWeights):
+    inner = _room_for_inner(found, buffer)
+    if pair := _for_one_launch(l1_weights, l2_weights, buffer):
+        assert buffer.pulled is not None
+        rows = mega_moe_ranks.room_for_rows(buffer, mega_moe_ranks.rows_at_once(buffer, found, len(part)))
+        layer = _one_launch(buffer, rows, *pair, found, inner, expected, gate)
+        travel = mega_moe_ranks.travel(buffer, found, part)
+        C.moe_layer_of_ranks(**layer, **travel, pulled=buffer.pulled)
+    else:
+        down = _room_for_down(found, buffer)
         pulled = mega_moe_ranks.pull_rows(buffer, found, part)
         _one_after_the_other(pulled, l1_weights, l2_weights, found, inner, down, expected, gate)
         mega_moe_ranks.push_rows(buffer, found, down, part)
-    else:
-        assert buffer.pulled is not None
-        rows = mega_moe_ranks.room_for_rows(buffer, found.source.shape[0])
-        layer = _one_launch(buffer, rows, l1_weights, l2_weights, found, inner, down, expected, gate)
-        travel = mega_moe_ranks.travel(buffer, found, part)
-        C.moe_layer_of_ranks(**layer, **travel, pulled=buffer.pulled)
     if stats is not None:
         stats.add_(found.counts)
 
 
-def _room_for_results(found: routing.Routing, buffer: SM90SymmBuffer) -> tuple[Scaled, torch.Tensor]:
-    """Of gate and up, and of down."""
-    rows, like = found.source.shape[0], buffer.x
-    down = like.new_empty((rows, buffer.hidden), dtype=torch.bfloat16)
-    return _quantised_rows(like, rows, buffer.intermediate_hidden), down
+def _for_one_launch(l1_weights: Weights, l2_weights: Weights, buffer: SM90SymmBuffer) -> tuple[Scaled, Scaled] | None:
+    """The weights, where one launch multiplies them."""
+    if buffer.ready is None or isinstance(l1_weights, PackedWeights) or isinstance(l2_weights, PackedWeights):
+        return None
+    return l1_weights, l2_weights
+
+
+def _room_for_inner(found: routing.Routing, buffer: SM90SymmBuffer) -> Scaled:
+    """E4M3 and scales as the next product reads them."""
+    rows, columns, like = found.source.shape[0], buffer.intermediate_hidden, buffer.x
+    q = like.new_empty((rows, columns), dtype=torch.float8_e4m3fn)
+    padded = get_tma_aligned_size(rows, 4)
+    return q, like.new_empty((columns // BLOCK, padded), dtype=torch.float32).T[:rows]
+
+
+def _room_for_down(found: routing.Routing, buffer: SM90SymmBuffer) -> torch.Tensor:
+    return buffer.x.new_empty((found.source.shape[0], buffer.hidden), dtype=torch.bfloat16)
 
 
 def _one_launch(
@@ -282,7 +295,6 @@ def _one_launch(
     l2_weights: Scaled,
     found: routing.Routing,
     inner: Scaled,
-    down: torch.Tensor,
     expected: int,
     gate: SwiGLU,
 ) -> dict[str, Any]:
@@ -295,7 +307,6 @@ def _one_launch(
         "ready": buffer.ready,
         "expected_m": expected,
         "gate": gate.record,
-        "out": down,
     }
 
 
@@ -328,13 +339,6 @@ def _one_after_the_other(
 def _kind_of_rows(weights: Weights, buffer: SM90SymmBuffer, expected: int) -> str:
     measured = buffer.arch == "sm90" and buffer.ready is None and not isinstance(weights, PackedWeights)
     return "indices" if measured and expected in _ROWS_WITH_INDICES else "psum"
-
-
-def _quantised_rows(like: torch.Tensor, rows: int, columns: int) -> Scaled:
-    """Room for E4M3 and scales as the next product reads them."""
-    q = like.new_empty((rows, columns), dtype=torch.float8_e4m3fn)
-    padded = get_tma_aligned_size(rows, 4)
-    return q, like.new_empty((columns // BLOCK, padded), dtype=torch.float32).T[:rows]
 
 
 def get_block_m_for_mega_moe(

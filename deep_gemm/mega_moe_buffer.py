@@ -158,9 +158,10 @@ def get_symm_buffer_for_sm90_mega_moe(
             `down` begin as their rows are there. Of several ranks it also brings the rows, whose experts begin as they
             come, and sends results to their tokens.
         timeout_s: how long a call waits for another rank before it says so and traps.
-        tokens_at_once: None, or so many tokens of each rank, of several, have rows here at the same time: experts are
-            multiplied once for each part, and `tokens_at_once * ranks * num_topk` rows, with what experts' alignment
-            adds, are all that a call makes room for. The same bits.
+        tokens_at_once: None, or so many tokens of each rank, of several, have their rows here at the same time. In one
+            launch `tokens_at_once * ranks * num_topk` rows, rounded up to the alignment, are a ring: a row comes when
+            the one that was there before has been multiplied. In separate launches experts are multiplied once for
+            each part, whose rows, with what experts' alignment adds, are all that a call makes room for. The same bits.
 
     Raises:
         ValueError, TypeError: an argument cannot be right.

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from . import routing
+from ._compiled import alignment_now
 from ._extension import C
 from ._simulated_ranks import SimulatedRank
 from .layout import get_tma_aligned_size
@@ -97,6 +98,13 @@ def parts_of(buffer: SM90SymmBuffer, bound: int) -> list[range]:
     """Tokens of each rank whose rows are here at the same time, of `bound` or fewer."""
     at_once = min(buffer.tokens_at_once or bound, bound)
     return [range(first, min(first + at_once, bound)) for first in range(0, bound, at_once)]
+
+
+def rows_at_once(buffer: SM90SymmBuffer, found: routing.Routing, bound: int) -> int:
+    """For how many rows there is memory in the one launch: others take their turn."""
+    assert buffer.shared is not None
+    choices = min(buffer.tokens_at_once or bound, bound) * buffer.shared.count * buffer.num_topk
+    return min(routing.most_rows(choices, 1, alignment_now()), found.source.shape[0])
 
 
 def find_rows(buffer: SM90SymmBuffer, tokens: int, bound: int, part: range) -> routing.Routing:

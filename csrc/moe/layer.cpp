@@ -30,10 +30,26 @@ Product check(const OperandArgument& rows, const OperandArgument& weights, const
     return {.call = check_contiguous(rows, weights, d, ends, {}, kRowsAlongK, options, gate)};
 }
 
-uint32_t* check_counters(const TensorView& counters, const char* name, const GemmCall& up) {
+/// Of rows that have no memory, or not for all of them: what checks look at.
+class Shape {
+public:
+    Shape(const TensorView& like, DLDataType dtype, int64_t rows, int64_t columns, int64_t row_stride,
+          int64_t column_stride)
+        : sizes_{rows, columns},
+          strides_{row_stride, column_stride},
+          tensor_{nullptr, like.device(), 2, dtype, sizes_, strides_, 0} {}
+    Shape(const Shape&) = delete;
+    TensorView view() const { return TensorView(tensor_); }
+
+private:
+    int64_t sizes_[2], strides_[2];
+    DLTensor tensor_;
+};
+
+uint32_t* check_counters(const TensorView& counters, const char* name, const GemmCall& up, int64_t rows) {
     require_type(is_int32(counters.dtype()), name, " must be int32, got ", describe(counters.dtype()));
     require_device(counters, name, up.device, "rows");
-    const int64_t wanted = (int64_t{up.problem.m} + kMinRows - 1) / kMinRows;
+    const int64_t wanted = (rows + kMinRows - 1) / kMinRows;
     require(counters.ndim() == 1 && counters.size(0) >= wanted && counters.stride(0) == 1, name, " must be [", wanted,
             "] or more, contiguous, got shape ", describe_shape(counters));
     return reinterpret_cast<uint32_t*>(counters.data());
@@ -102,9 +118,60 @@ std::vector<Extent> extents_of(const GemmCall& up, const GemmCall& down, const T
     return all;
 }
 
-void fill_travel(MoeLayerRanksParams& params, const MoeLayerOfRanksRecord& t, const GemmCall& up,
+/// Both products' operands that are rows, with the results of the second one.
+struct LayerRows {
+    const TensorView& rows;
+    const OptionalTensor& row_scales;
+    const TensorView& out;
+};
+
+/// Checked as if there were memory for all rows and for results; the first product then reads those that there are.
+class TravellingRows {
+public:
+    explicit TravellingRows(const MoeLayerOfRanksRecord& t)
+        : t_(t),
+          rows_(t.rows, t.rows.dtype(), all(t), t.rows.size(1), t.rows.stride(0), t.rows.stride(1)),
+          scales_(*t.row_scales, t.row_scales->dtype(), all(t), t.row_scales->size(1), 1,
+                  round_up(all(t), kScalesTogether)),
+          out_(t.inner, {kDLBfloat, 16, 1}, all(t), t.down.size(1), t.down.size(1), 1) {}
+
+    LayerRows shapes() const { return {row_view_, scale_view_, out_view_}; }
+
+    const MoeLayerOfRanksRecord& record() const { return t_; }
+    /// How many lie here at the same time.
+    int64_t room() const { return t_.rows.size(0); }
+
+    void place(GemmCall& up, GemmCall& down) const {
+        up.a.data = t_.rows.data(), up.a.rows = room(), up.a.bytes = extent_bytes(t_.rows);
+        up.a.normalise();
+        Scales& s = up.scales_a;
+        s.data = t_.row_scales->data(), s.rows = room(), s.k_stride = t_.row_scales->stride(1);
+        s.bytes = extent_bytes(*t_.row_scales);
+        down.d.data = t_.inner.data();  // for a map that nobody stores by
+    }
+
+private:
+    static constexpr int64_t kScalesTogether = 4;  // 16 bytes, as a map's strides are
+
+    static int64_t all(const MoeLayerOfRanksRecord& t) {
+        require(t.source.ndim() == 1, "source must be [rows], got shape ", describe_shape(t.source));
+        require(t.rows.ndim() == 2 && t.rows.stride(1) == 1 && t.rows.stride(0) == t.rows.size(1) && t.row_scales &&
+                    t.row_scales->ndim() == 2 && t.row_scales->size(0) == t.rows.size(0) &&
+                    t.row_scales->stride(0) == 1 && t.row_scales->stride(1) % kScalesTogether == 0,
+                "rows must be contiguous, and their scales lie as the product reads them");
+        require(t.down.ndim() == 3 && t.rows.size(0) <= t.source.size(0), "rows must be at most the ", t.source.size(0),
+                " of source, got ", t.rows.size(0));
+        return t.source.size(0);
+    }
+
+    const MoeLayerOfRanksRecord& t_;
+    Shape rows_, scales_, out_;
+    TensorView row_view_ = rows_.view(), out_view_ = out_.view();
+    OptionalTensor scale_view_ = scales_.view();
+};
+
+void fill_travel(MoeLayerRanksParams& params, const MoeLayerOfRanksRecord& t, const GemmCall& up, const GemmConfig& c,
                  std::vector<Extent>& extents) {
-    require(up.scales_a.data == t.row_scales->data(), "the rows' scales must lie as the product reads them");
     PullParams& p = params.travel;
     p.ranks = ranks_of(t, up.device, "rows", extents);
     require_type(is_int32(t.source.dtype()), "source must be int32, got ", describe(t.source.dtype()));
@@ -118,22 +185,25 @@ void fill_travel(MoeLayerRanksParams& params, const MoeLayerOfRanksRecord& t, co
     p.choices = to_int32(t.choices, "choices");
     p.out = reinterpret_cast<uint8_t*>(t.rows.data()), p.out_scales = reinterpret_cast<float*>(t.row_scales->data());
     p.out_s_row_stride = t.row_scales->stride(0), p.out_s_k_stride = t.row_scales->stride(1);
-    params.pulled = check_counters(t.pulled, "pulled", up);
+    params.pulled = check_counters(t.pulled, "pulled", up, up.a.rows);
+    params.room_rows = to_int32(up.a.rows, "rows");
+    require(params.room_rows % c.tile_m() == 0, "rows must be a multiple of ", c.tile_m(), ", got ", params.room_rows);
     extents.push_back({t.pulled.data(), t.pulled.contiguous_bytes(), "pulled", true, true});
 }
 
-/// `travel`: of ranks, the same record; or null.
-void run(const MoeLayerRecord& t, const MoeLayerOfRanksRecord* travel) {
+/// `travelling`: rows of ranks; or null.
+void run(const BothProductsRecord& t, const LayerRows& rows, const TravellingRows* travelling) {
+    const bool travels = travelling != nullptr;
     const uint64_t generation = Generation::now();
-    Product up = check({.data = t.rows, .scales = t.row_scales, .name = "rows", .scales_name = "rows' scales"},
+    Product up = check({.data = rows.rows, .scales = rows.row_scales, .name = "rows", .scales_name = "rows' scales"},
                        {.data = t.up, .scales = t.up_scales, .name = "l1_weights", .scales_name = "l1_weights' scales"},
                        {t.inner, t.inner_scales}, t.ends, t.expected_m, t.gate);
     check_row_scale(up.call, t.row_weights, t.inner, last_axes(false));
     Product down =
         check({.data = t.inner, .scales = t.inner_scales, .name = "inner", .scales_name = "inner's scales"},
               {.data = t.down, .scales = t.down_scales, .name = "l2_weights", .scales_name = "l2_weights' scales"},
-              {t.out}, t.ends, t.expected_m, std::nullopt);
-    uint32_t* const ready = check_counters(t.ready, "ready", up.call);
+              {rows.out}, t.ends, t.expected_m, std::nullopt);
+    uint32_t* const ready = check_counters(t.ready, "ready", up.call, up.call.problem.m);
     const Problem &first = up.call.problem, &second = down.call.problem;
     require(first.arch == Arch::sm90, "a layer in one launch must be on a GPU of SM90, got ", facts(first.arch).name);
     require(first.gate.any() && first.output_scaling.any() && second.k == first.n / 2 && second.m == first.m,
@@ -144,9 +214,16 @@ void run(const MoeLayerRecord& t, const MoeLayerOfRanksRecord* travel) {
     Device& device = *up.call.runs_on;
     for (Product* product : {&up, &down})
         CallSettings::of(product->call.device).apply(product->call.problem, device.facts());
-    const LayerPlan plan = plan_of(device, first, second, travel != nullptr, generation);
+    LayerPlan plan = plan_of(device, first, second, travels, generation);
     void* const stream = current_stream(up.call.device);
     prepare(up, device, stream), prepare(down, device, stream);
+    if (travels) {
+        travelling->place(up.call, down.call);
+        // Rows of the next strip come while one is multiplied; of more than there is room for, none would (PulledRows).
+        int32_t& strip = plan.up.choice.raster_group_blocks;
+        const auto places = static_cast<int32_t>(travelling->room() / plan.up.choice.config.tile_m());
+        strip = std::min(strip, std::max(places / 2, 1));
+    }
     MoeLayerRanksParams params{};
     fill_all_params(params.up, device, up.call, plan.up);
     fill_params(params.down, device, down.call, plan.down);
@@ -155,15 +232,19 @@ void run(const MoeLayerRecord& t, const MoeLayerOfRanksRecord* travel) {
     params.down.head_start =
         std::max(1, ceil_div(first.k, c.tile.k) * c.tile_n() / (ceil_div(second.k, d.tile.k) * d.tile_n()));
     params.ready = ready;
-    std::vector<Extent> extents = extents_of(up.call, down.call, t.ready, travel != nullptr);
-    if (travel != nullptr) fill_travel(params, *travel, up.call, extents);
-    device.launch(*plan.kernel, plan.shape, &params,
-                  travel != nullptr ? sizeof(MoeLayerRanksParams) : sizeof(MoeLayerParams), stream, extents);
+    std::vector<Extent> extents = extents_of(up.call, down.call, t.ready, travels);
+    if (travels) fill_travel(params, travelling->record(), up.call, c, extents);
+    device.launch(*plan.kernel, plan.shape, &params, travels ? sizeof(MoeLayerRanksParams) : sizeof(MoeLayerParams),
+                  stream, extents);
 }
 
 }  // namespace
 
-void run_moe_layer(const MoeLayerRecord& record) { run(record, nullptr); }
-void run_moe_layer(const MoeLayerOfRanksRecord& record) { run(record, &record); }
+void run_moe_layer(const MoeLayerRecord& record) { run(record, {record.rows, record.row_scales, record.out}, nullptr); }
+
+void run_moe_layer(const MoeLayerOfRanksRecord& record) {
+    const TravellingRows rows(record);
+    run(record, rows.shapes(), &rows);
+}
 
 }  // namespace deep_gemm

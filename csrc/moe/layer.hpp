@@ -10,7 +10,8 @@
 
 namespace deep_gemm {
 
-struct MoeLayerRecord {
+/// What both products read and write.
+struct BothProductsRecord {
     TensorView up, down;
     OptionalTensor up_scales, down_scales;
     TensorView ends;         // of experts' rows
@@ -23,35 +24,42 @@ struct MoeLayerRecord {
     // Written.
     TensorView inner;  // what lies between the products
     OptionalTensor inner_scales;
-    TensorView out;
 };
 
 template <>
-inline constexpr auto kFieldsOf<MoeLayerRecord> = std::tuple{
-    Field{"up", &MoeLayerRecord::up},
-    Field{"up_scales", &MoeLayerRecord::up_scales},
-    Field{"down", &MoeLayerRecord::down},
-    Field{"down_scales", &MoeLayerRecord::down_scales},
-    Field{"ends", &MoeLayerRecord::ends},
-    Field{"row_weights", &MoeLayerRecord::row_weights},
-    Field{"ready", &MoeLayerRecord::ready},
-    Field{"expected_m", &MoeLayerRecord::expected_m},
-    Field{"gate", &MoeLayerRecord::gate},
-    Field{"rows", &MoeLayerRecord::rows},
-    Field{"row_scales", &MoeLayerRecord::row_scales},
-    Field{"inner", &MoeLayerRecord::inner},
-    Field{"inner_scales", &MoeLayerRecord::inner_scales},
-    Field{"out", &MoeLayerRecord::out},
+inline constexpr auto kFieldsOf<BothProductsRecord> = std::tuple{
+    Field{"up", &BothProductsRecord::up},
+    Field{"up_scales", &BothProductsRecord::up_scales},
+    Field{"down", &BothProductsRecord::down},
+    Field{"down_scales", &BothProductsRecord::down_scales},
+    Field{"ends", &BothProductsRecord::ends},
+    Field{"row_weights", &BothProductsRecord::row_weights},
+    Field{"ready", &BothProductsRecord::ready},
+    Field{"expected_m", &BothProductsRecord::expected_m},
+    Field{"gate", &BothProductsRecord::gate},
+    Field{"rows", &BothProductsRecord::rows},
+    Field{"row_scales", &BothProductsRecord::row_scales},
+    Field{"inner", &BothProductsRecord::inner},
+    Field{"inner_scales", &BothProductsRecord::inner_scales},
 };
 
-/// Where rows come from other ranks, and results go there: `rows` are written first, and `out` is not.
-struct MoeLayerOfRanksRecord : MoeLayerRecord, TravelRecord {
-    TensorView pulled;  // counters as `ready`
+struct MoeLayerRecord : BothProductsRecord {
+    TensorView out;  // written
+};
+
+template <>
+inline constexpr auto kFieldsOf<MoeLayerRecord> =
+    std::tuple_cat(kFieldsOf<BothProductsRecord>, std::tuple{Field{"out", &MoeLayerRecord::out}});
+
+/// Rows come from other ranks, and results go there. `rows` are written first; they may be fewer than there are, which
+/// then take turns there.
+struct MoeLayerOfRanksRecord : BothProductsRecord, TravelRecord {
+    TensorView pulled;  // counters as `ready`, of `rows`
 };
 
 template <>
 inline constexpr auto kFieldsOf<MoeLayerOfRanksRecord> =
-    std::tuple_cat(kFieldsOf<MoeLayerRecord>, kFieldsOf<TravelRecord>,
+    std::tuple_cat(kFieldsOf<BothProductsRecord>, kFieldsOf<TravelRecord>,
                    std::tuple{Field{"pulled", &MoeLayerOfRanksRecord::pulled}});
 
 /// The tiles of both products, which one kernel has room for, with the least cost together.

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
+from contextlib import contextmanager
 from types import SimpleNamespace
 from typing import Any
 
@@ -26,23 +28,37 @@ def test_as_one_rank_does_it(schedule, tokens, target) -> None:
         layer.check(schedule)
 
 
+@contextmanager
+def alignment(rows: int) -> Iterator[None]:
+    """Of the first rows of experts."""
+    before = deep_gemm.get_mk_alignment_for_contiguous_layout()
+    deep_gemm.set_mk_alignment_for_contiguous_layout(rows)
+    try:
+        yield
+    finally:
+        deep_gemm.set_mk_alignment_for_contiguous_layout(before)
+
+
 @pytest.mark.sampled(2)
 @pytest.mark.parametrize(
-    "form", [{"persistent": True}, {"tokens_at_once": 5}, {"persistent": True, "tokens_at_once": 7}]
+    "form", [{"persistent": True}, {"tokens_at_once": 5}, {"persistent": True, "tokens_at_once": 1}]
 )
 @pytest.mark.parametrize(
     ("schedule", "tokens"), [("eager", [5, 12]), ("random", [9, 0]), ("lazy", [4, 1, 7]), ("random", [1, 12, 0, 3])]
 )
 def test_other_forms(schedule, tokens, form) -> None:
-    """Products that bring their rows themselves and send results; so many tokens at a time."""
-    with simulator.options(num_sms=2 if "persistent" in form else 1):  # blocks that run at once are limited
+    """Products that bring their rows themselves and send results; few rows at a time, in parts or in a ring."""
+    with (
+        simulator.options(num_sms=2 if "persistent" in form else 1),  # blocks that run at once are limited
+        alignment(8),  # a ring of one block, or of few
+    ):
         Layer(tokens).check(schedule, **form)
 
 
 def test_many_rows_an_expert() -> None:
     """Tiles whose rows are tokens, in clusters that share them."""
     with simulator.options(num_sms=4):
-        Layer([160, 33], local=1, bound=160).check("random", persistent=True)
+        Layer([160, 33], local=1, bound=160).check("random", persistent=True, tokens_at_once=20)
 
 
 @pytest.mark.parametrize("schedule", ["eager", "lazy", "random"])
@@ -114,19 +130,34 @@ LAYER_BUGS = {
     "counts that acquire nothing": (COUNT, "ld.acquire.gpu.global", "ld.relaxed.gpu.global", "race"),
     "rows counted before all lanes have brought theirs": (PULLED, "__syncwarp();  // all its lanes have", "", "race"),
     "rows that are not waited for": (PULLED, "while (ptx::load_acquire", "while (false && ptx::load_acquire", "race"),
-    "one row too few": (PULLED, "< rows(first, tile.m_end))", "+ 1 < rows(first, tile.m_end))", "race"),
+    "one row too few": (PULLED, "wait_until(block, kRows);", "wait_until(block, kRows - 1);", "race"),
+    "rows over others": (PULLED, "{ wait_until(block, 0); }", "{}", "race"),
+    "rows over others that have come but were not read": (
+        PULLED,
+        "{ wait_until(block, 0); }",
+        "{ if (block >= places()) wait_until(block - places(), kRows); }",
+        "race",
+    ),
+    "a tile that says that it has read before it has": (
+        "kernels/moe_layer_sm90.cuh",
+        "        });\n        if (threadIdx.x < 32) reads",
+        "            if (threadIdx.x < 32) reads.read(tiles.block_of_rows(tile));\n        });\n        if (0) reads",
+        "race",
+    ),
     "no proxy fence": (PULLED, "ptx::fence_memory_for_async_proxy();", "", "proxy fence"),
     "calls that are not counted": (FLAGS, "{ *ranks.calls = call_now(ranks, false); }", "{}", "race|deadlock"),
     "results at their neighbours' slots": ("moe/sent_rows.cuh", "line[col]", "line[col ^ 1]", "bits"),
 }
 LAYER_CALL = """
 from rank_layers import Layer
+import deep_gemm
 from deep_gemm import simulator
+deep_gemm.set_mk_alignment_for_contiguous_layout(8)
 result = []
 for schedule in ("lazy", "random"):
     try:
         with simulator.options(num_sms=2):
-            Layer([3, 9]).check(schedule, persistent=True)
+            Layer([3, 9]).check(schedule, persistent=True, tokens_at_once=1)
     except RuntimeError as error:
         result.append(str(error))
     except AssertionError:

@@ -28,6 +28,7 @@ void defer_arrival(Warp& w, const Instruction& in, unsigned lane, Cta& cta, uint
     Mbarrier* barrier = barrier_at(cluster, barrier_cta, barrier_offset, view_of(w, lane), &w, nullptr, true);
     if (!barrier) return;
     auto known = std::make_shared<Clock>(released(w, 1u << lane));
+    const uint32_t far_lane = w.far_agent + lane, issued = w.tick;
     tick(w);  // what the warp does from here on may overtake the copy
     cluster.statistics.tma_load_bytes += counted;
     Cta *target = &cta, *holder = &barrier_cta;
@@ -44,6 +45,8 @@ void defer_arrival(Warp& w, const Instruction& in, unsigned lane, Cta& cta, uint
                                   concat("a copy arrives in block ", target->rank, ", which has exited"), warp, &in);
                        now->last_write = uint32_t(now->phase + 1);
                        now->last_copy = &in;
+                       // What blocks exchange has been read when the copy is there.
+                       if (cluster.launch->devices) now->arriving.set_far(far_lane, issued);
                        async_write({&cluster, known.get(), now->agent, now->last_write, &in, warp, what, swizzle},
                                    *target, destination, bytes);
                        write(*target, destination);

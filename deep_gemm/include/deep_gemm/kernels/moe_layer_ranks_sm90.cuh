@@ -6,7 +6,8 @@
 //   math warpgroups             as there                                   tiles of down, sent from registers to the
 //                                                                          ranks whose tokens they are of
 //
-// A tile of gate and up begins when its own rows have come.
+// A tile of gate and up begins when its own rows have come. Where there is room for fewer rows than there are, blocks
+// of them take turns: a row comes when all tiles of the block that was there before have been read.
 #pragma once
 
 #include <deep_gemm/kernels/moe_layer_sm90.cuh>
@@ -21,8 +22,9 @@ struct RowsOfRanks {
     const MoeLayerRanksParams& params;
 
     DG_DEVICE void load_up(const Smem<kUp>& smem) const {
-        load_ready_rows<TileScheduler<kUp>, kUp>(smem, params.up, PulledRows<c>(params));
+        load_ready_rows<TileScheduler<kUp>, kUp>(smem, params.up, PulledRows<c>(params, smem.groups()));
     }
+    DG_DEVICE PulledRows<c> reads(const Smem<kUp>& smem) const { return {params, smem.groups()}; }
     DG_DEVICE void bring(const Smem<kUp>& smem, int32_t warp) const {
         if (blockIdx.x == 0 && warp == 0 && ptx::lane() == 0) count_call(params.travel.ranks);
         pull_rows_of_tiles<c, kUp>(smem.groups(), params, warp);

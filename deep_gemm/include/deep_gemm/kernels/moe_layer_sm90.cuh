@@ -22,8 +22,8 @@ template <Constant<MoeLayerConfig> c>
 using DownTiles = TileScheduler<MoeLayerParts<c>::kDown, DealAfterUp<MoeLayerParts<c>::kDown>>;
 
 /// Tiles of gate and up, by a math warpgroup.
-template <Constant<MoeLayerConfig> c, Constant<GemmConfig> kUp>
-DG_DEVICE void write_rows(const Smem<kUp>& smem, const MoeLayerParams& params, int32_t warpgroup) {
+template <Constant<MoeLayerConfig> c, Constant<GemmConfig> kUp, typename Rows>
+DG_DEVICE void write_rows(const Smem<kUp>& smem, const MoeLayerParams& params, const Rows& rows, int32_t warpgroup) {
     static_assert(kUp.store.kind == StoreKind::direct, "what a warp counts it has written itself");
     TileScheduler<kUp> tiles(params.up, smem.groups());
     MainLoop<kUp> main_loop(smem, warpgroup);
@@ -32,12 +32,14 @@ DG_DEVICE void write_rows(const Smem<kUp>& smem, const MoeLayerParams& params, i
     FoundRuns<kUp> runs(smem);
     typename MainLoop<kUp>::Totals total;
     const ReadyRows<c> ready(params);
+    const auto reads = rows.reads(smem);
     Tile tile;
     while (tiles.next(tile)) {
         main_loop.run(total, tile, [&] {
             MainLoop<kUp>::clear(total);
             tiles.place(tile);
         });
+        if (threadIdx.x < 32) reads.read(tiles.block_of_rows(tile));
         store_tile<kUp, false>(smem, total, tile, warpgroup, stores, padding, runs, params.up);
         ready.wrote(tile);
     }
@@ -52,8 +54,7 @@ DG_DEVICE void load_ready_rows(const Smem<product>& smem, const GemmParams& para
     Tile tile = {};
     while (tiles.next(tile)) {
         tiles.place(tile);
-        ready.wait(tile);
-        loader.copy(tile, tile_source<product>(params, tile));
+        loader.copy(ready.wait(tile, tiles.block_of_rows(tile)), tile_source<product>(params, tile));
     }
     if constexpr (product.multicasts()) loader.drain();
 }
@@ -70,6 +71,11 @@ struct RowsHere {
     }
     /// By the last two warps of those that load.
     DG_DEVICE void bring(const Smem<kUp>&, int32_t) const {}
+    /// Whom the first warp tells that the copies of a tile have come.
+    struct Reads {
+        DG_DEVICE void read(int32_t) const {}
+    };
+    DG_DEVICE Reads reads(const Smem<kUp>&) const { return {}; }
     DG_DEVICE void multiply_down(const Smem<kDown>& smem, int32_t warpgroup) const {
         multiply_tiles<kDown, DownTiles<c>>(smem, params.down, warpgroup);
     }
@@ -163,7 +169,7 @@ DG_DEVICE void run_moe_layer(const MoeLayerParams& params, const Rows& rows) {
         if (warp == 3 && ptx::elect_one()) rows.store_down(down);
     } else {
         if constexpr (moves_registers(c.up)) ptx::take_registers<math_registers(c.up)>();
-        write_rows<c>(up, params, warpgroup);
+        write_rows<c>(up, params, rows, warpgroup);
         change_products(up, down);
         rows.multiply_down(down, warpgroup);
     }

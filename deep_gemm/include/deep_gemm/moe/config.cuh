@@ -51,7 +51,8 @@ constexpr bool may_be_sent(const GemmConfig& c) { return c.swap_ab || c.held_col
 /// Where rows come from other ranks and results go there.
 struct MoeLayerRanksParams : MoeLayerParams {
     PullParams travel;
-    uint32_t* pulled;  // of each block of rows: PulledRows
+    uint32_t* pulled;   // of each block of rows that there is room for: PulledRows
+    int32_t room_rows;  // that lie here at the same time
 };
 
 }  // namespace deep_gemm

@@ -14,7 +14,7 @@ struct DealAfterUp {
 
     DG_DEVICE DealAfterUp(const GemmParams& params, const GroupTable<c>& table) : next(first_place<c>(params)) {
         const auto& all = static_cast<const DownParams&>(params);
-        const int32_t walkers = gridDim.x / c.tile_ctas(), tiles = m_blocks(table) * all.up_blocks,
+        const int32_t walkers = gridDim.x / c.tile_ctas(), tiles = table.all_blocks() * all.up_blocks,
                       last_wave = tiles % walkers;
         const int32_t head_start = tiles > walkers && last_wave > 0 ? all.head_start : 0, free = walkers - last_wave;
         then_ = free * head_start + next;
@@ -36,14 +36,6 @@ struct DealAfterUp {
     }
 
 private:
-    /// Of all experts: the end mark has it.
-    static DG_DEVICE int32_t m_blocks(const GroupTable<c>& table) {
-        GroupEntry entry = table.entry(0);
-#pragma unroll 1
-        for (int32_t i = 1; entry.group >= 0; ++i) entry = table.entry(i);
-        return entry.block_end;
-    }
-
     int32_t then_, step_ = 0, left_ = 0;  // the first tile in turn; those before it: how far apart, how many more
 };
 

@@ -32,13 +32,14 @@ public:
         if (ptx::lane() == 0) ptx::count_release(counter(tile), last_);
     }
 
-    /// Until copies of this warp may read the rows of a tile of `down`.
-    DG_DEVICE void wait(const Tile& tile) const {
+    /// Until copies of this warp may read the rows of a tile of `down`, which lie where the tile does.
+    DG_DEVICE const Tile& wait(const Tile& tile, int32_t) const {
         uint32_t* const of_rows = counter(tile);
         while (ptx::load_acquire(of_rows) < parts_) ptx::sleep_nanoseconds(20);
         ptx::fence_memory_for_async_proxy();
         __syncwarp();  // nobody looks at the counter any more
         if (ptx::lane() == 0) ptx::count_relaxed(of_rows, last_);
+        return tile;
     }
 
 private:

@@ -28,6 +28,7 @@ DG_DEVICE void pull_row(const PullParams& params, int32_t row, int32_t source, i
         reinterpret_cast<const float*>(part + params.ranks.x_scales) + int64_t{token} * scales;
     auto* const to = reinterpret_cast<uint4*>(params.out + int64_t{row} * params.hidden);
     float* const to_scales = params.out_scales + row * params.out_s_row_stride;
+#pragma unroll 1
     for (int32_t i = lane; i < scales; i += 32) to_scales[i * params.out_s_k_stride] = from_scales[i];
 #pragma unroll 1
     copy_row_by_warp(to, from, pieces, lane);

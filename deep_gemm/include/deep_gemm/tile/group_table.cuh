@@ -17,6 +17,12 @@ struct GroupTable {
         return {v.x, v.y, v.z, v.w};
     }
 
+    /// Blocks of all groups of a psum layout.
+    DG_DEVICE int32_t all_blocks() const {
+        static_assert(c.grouping == Grouping::m_psum);
+        return entry(c.group_capacity).block_end;
+    }
+
     /// All kThreads threads of the CTA call it. Synchronise before reading.
     template <int32_t kThreads>
     DG_DEVICE void fill(const GemmParams& params) const {
@@ -63,7 +69,10 @@ private:
             entries += __popc(chosen);
             blocks_before += __shfl_sync(0xffffffff, scan, 31);
         }
-        if (lane == 0) write(entries, {legal(blocks_before, params), 0, 0, -1});
+        if (lane != 0) return;
+        const GroupEntry end{legal(blocks_before, params), 0, 0, -1};
+        write(entries, end);
+        if constexpr (c.grouping == Grouping::m_psum) write(c.group_capacity, end);  // where it can be found
     }
 
     /// Groups overlap where psum ends decrease. They then get no more blocks than those of any right layout.

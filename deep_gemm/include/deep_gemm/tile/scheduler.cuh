@@ -250,6 +250,11 @@ public:
         if constexpr (!kPlaced) locate(tile);
     }
 
+    /// Of the latest tile, when it has its place: which of all groups' blocks of rows it is.
+    DG_DEVICE int32_t block_of_rows(const Tile& tile) const {
+        return blocks_before_ + ((c.swap_ab ? tile.col : tile.row) - entry_.row_begin) / c.tile_m();
+    }
+
 private:
     DG_DEVICE void locate(Tile& tile) const {
         const Rasterizer<c> raster(params_);
