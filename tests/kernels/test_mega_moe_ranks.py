@@ -15,7 +15,7 @@ from fresh import copied_package, run
 from rank_layers import Layer
 
 import deep_gemm
-from deep_gemm import simulator
+from deep_gemm import mega_moe_ranks, simulator
 
 
 @pytest.mark.sampled(2)
@@ -187,6 +187,23 @@ def test_a_rank_that_never_comes(capfd) -> None:
             group.run()
     assert fault_of(ranks[0].buffer) == [1, 1, 1]
     wanted = "deep_gemm: fp8_mega_moe call 1: rank 0 waited for tokens of rank 1 for longer than 0.001 s\n"
+    assert capfd.readouterr().out == wanted
+
+
+def test_a_rank_that_ends_within_a_call(capfd, monkeypatch) -> None:
+    """It has told that its tokens are there, and never that it has sent its results."""
+    layer, combine = Layer([3, 2], bound=4), mega_moe_ranks.combine
+    with simulator.options(num_sms=1):
+        group = simulator.ranks(2)
+        buffers = [layer.buffer(rank, timeout_s=1e-3) for rank in group]
+        for at, (rank, does) in enumerate(zip(group, (combine, lambda *_: None), strict=True)):
+            monkeypatch.setattr(mega_moe_ranks, "combine", does)
+            with rank:
+                layer.call(buffers[at], at, at * layer.local, num_tokens_bound=4)
+        with pytest.raises(RuntimeError, match="trap: on device 0: the kernel trapped"):
+            group.run()
+    assert fault_of(buffers[0]) == [2, 1, 1]
+    wanted = "deep_gemm: fp8_mega_moe call 1: rank 0 waited for results of rank 1 for longer than 0.001 s\n"
     assert capfd.readouterr().out == wanted
 
 
