@@ -58,7 +58,7 @@ Weights = Scaled | PackedWeights
 
 _TILES = (16, 32, 64, 128)
 # Rows of an expert with which E4M3 weights are faster where each row has its expert's number than where experts have
-# their ends: 1.04 to 1.11 times on an H200 (docs/layers.md). Not tried on SM80.
+# their ends: 1.04 to 1.11 times on an H200 (docs/mega-moe.md). Not tried on SM80.
 _ROWS_WITH_INDICES = range(128, 1024)
 
 
