@@ -20,7 +20,7 @@ import deep_gemm
 from deep_gemm import _logits, simulator
 
 UNTOUCHED = -12345.0
-TARGETS = ("sm_80", "sm_89", "sm_90a", "sm_100a", "sm_103a", "sm_120a")
+TARGETS = ("sm_80", "sm_86", "sm_89", "sm_90a", "sm_100a", "sm_103a", "sm_120a")
 # Of the sum of all magnitudes: FP32 sums in any order; BF16 rounds once more; Hopper's tensor cores keep 13 bits.
 SUM_ERROR, HOPPER_ERROR, BF16_ERROR = 2.0**-19, 2.0**-11, 2.0**-8
 
