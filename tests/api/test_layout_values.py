@@ -118,9 +118,9 @@ for captured in (False, True):
     driver.fake_capture_status(int(captured))
     try:
         deep_gemm._extension.C.product(**record)
-        print("launched")
+        print("launched", flush=True)  # in turn with what the driver prints
     except ValueError as error:
-        print("refused", error)
+        print("refused", error, flush=True)
 """
 
 
