@@ -202,7 +202,7 @@ def borrowing(module: Any, name: str, exchange_api: object, count_writes: Callab
         getattr(module, name),
         exchange_api,
         module.raise_last_error,
-        torch._C._len_torch_dispatch_stack if name in WITH_OPERATORS else int,  # int() is 0: no modes
+        torch._C._len_torch_dispatch_stack if name in WITH_OPERATORS else int,  # which answers 0: no modes
         torch.Tensor.is_neg,
         count_writes,
         torch.is_grad_enabled,

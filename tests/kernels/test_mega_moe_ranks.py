@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
-from contextlib import contextmanager
 from types import SimpleNamespace
 from typing import Any
 
@@ -12,6 +10,7 @@ import exchange
 import pytest
 import torch
 from fresh import copied_package, run
+from grouped_inputs import alignment_of
 from rank_layers import Layer
 
 import deep_gemm
@@ -28,17 +27,6 @@ def test_as_one_rank_does_it(schedule, tokens, target) -> None:
         layer.check(schedule)
 
 
-@contextmanager
-def alignment(rows: int) -> Iterator[None]:
-    """Of the first rows of experts."""
-    before = deep_gemm.get_mk_alignment_for_contiguous_layout()
-    deep_gemm.set_mk_alignment_for_contiguous_layout(rows)
-    try:
-        yield
-    finally:
-        deep_gemm.set_mk_alignment_for_contiguous_layout(before)
-
-
 @pytest.mark.sampled(2)
 @pytest.mark.parametrize(
     "form", [{"persistent": True}, {"tokens_at_once": 5}, {"persistent": True, "tokens_at_once": 1}]
@@ -50,7 +38,7 @@ def test_other_forms(schedule, tokens, form) -> None:
     """Products that bring their rows themselves and send results; few rows at a time, in parts or in a ring."""
     with (
         simulator.options(num_sms=2 if "persistent" in form else 1),  # blocks that run at once are limited
-        alignment(8),  # a ring of one block, or of few
+        alignment_of(8),  # a ring of one block, or of few
     ):
         Layer(tokens).check(schedule, **form)
 

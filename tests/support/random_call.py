@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Iterator
-from contextlib import contextmanager
 
 import torch
 from batch_checks import check_batched
 from call_checks import SCHEDULES, check_dense, check_experts, described, settings
 from drawn_operands import NAMES, Operands, Tensors, Wide, described_call, drawn_case, drawn_pair, packed_names
 from drawn_steps import GATED_N, PARTIAL_N, QUANTISED_N, Steps, drawn_gate, drawn_steps
+from grouped_inputs import alignment_of
 from matrix import FP4, drawn_call
 
 import deep_gemm
@@ -27,16 +26,6 @@ ANY_K = [8, 72, 100]  # of 16 bits
 EXPERTS = [1, 1, 2, 3, 5]
 MOST_PRODUCTS = 40e6  # of a call: seconds on the simulator
 HEADS = [(128, 64, 128), (24, 10, 40), (7, 3, 5)]
-
-
-@contextmanager
-def alignment(rows: int) -> Iterator[None]:
-    before = deep_gemm.get_mk_alignment_for_contiguous_layout()
-    deep_gemm.set_mk_alignment_for_contiguous_layout(rows)
-    try:
-        yield
-    finally:
-        deep_gemm.set_mk_alignment_for_contiguous_layout(before)
 
 
 def drawn_settings(r: random.Random) -> dict[str, int]:
@@ -106,7 +95,7 @@ def check_along_m(r: random.Random, arch: str, target: str, device: torch.device
     kind = f"heads {heads}" if heads else f"experts, alignment {rows_of_experts}" if grouped else "dense"
     what = f"{operands}, N {n}, K {operands.exact_a.shape[1]}, rows {counts}, {kind}, {steps}"
     more = {"num_sms": 2} if steps.scales is not None and deep_gemm.get_num_sms() == 1 else {}
-    with described(what), settings(device, fp32_scales=int(fp32), **more), alignment(rows_of_experts):
+    with described(what), settings(device, fp32_scales=int(fp32), **more), alignment_of(rows_of_experts):
         if grouped:
             return check_experts(r, operands, rows, steps, device) + f": {what}"
         return check_dense(r, operands, heads, steps, device) + f": {what}"
@@ -129,7 +118,7 @@ def check_other(r: random.Random, arch: str, target: str, device: torch.device) 
     m, n, k = r.choice(ROWS), r.choice(N), r.choice([*K, *ANY_K] if of_16_bits else K)
     batch = r.choice([1, 2, 3, 4])
     what = f"{described_call(call)}, {call.case.grouping}, M {m}, N {n}, K {k}, {batch} of them"
-    with described(what), alignment(r.choice([64, 128, 160])):
+    with described(what), alignment_of(r.choice([64, 128, 160])):
         return check_batched(r, call, device, m, n, k, batch) + f": {what}"
 
 

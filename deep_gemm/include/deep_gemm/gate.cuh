@@ -25,8 +25,7 @@ inline constexpr int32_t kGateCols = 8;
 struct Gated {
     GateKind kind = GateKind::none;
     GateRows rows = GateRows::halves;
-    int32_t partial =
-        0;  // N / 2 modulo kGateCols: of a tile's last 8 gates and 8 ups only so many are B's, unless none
+    int32_t partial = 0;  // N / 2 modulo kGateCols: unless 0, so many of the last 8 gates (and ups) are B's
 
     constexpr bool operator==(const Gated&) const = default;
     constexpr bool any() const { return kind != GateKind::none; }
