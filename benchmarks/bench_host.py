@@ -95,16 +95,19 @@ def main() -> int:
     parser.add_argument("--out", type=Path, help="directory for host.json")
     parser.add_argument("--commit", help="commit to record, where there is no .git")
     parser.add_argument("--repeats", type=int, default=5, help="fresh processes for each first call and import")
+    parser.add_argument("--warm-only", action="store_true", help="no first calls, no imports, no bare launches")
     arguments = parser.parse_args()
     device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
 
     result = {"what": "bench_host", "machine": describe(arguments.commit), "device": device.type}
-    result["import_seconds"] = import_seconds(arguments.repeats)
-    result["first_call_seconds"] = first_call_seconds(device.type, arguments.repeats)
+    first, bare = not arguments.warm_only, device.type == "cuda" and shutil.which("g++") is not None
+    result["import_seconds"] = import_seconds(arguments.repeats) if first else []
+    result["first_call_seconds"] = first_call_seconds(device.type, arguments.repeats) if first else {}
     result["warm_call_seconds"] = warm_calls(device)
-    result["bare_launches"] = bare_launches() if device.type == "cuda" and shutil.which("g++") else []
+    result["bare_launches"] = bare_launches() if first and bare else []
 
-    print(f"import, beside torch's and tvm_ffi's own   {statistics.median(result['import_seconds']) * 1e3:9.1f} ms")
+    if first:
+        print(f"import, beside torch's and tvm_ffi's own   {statistics.median(result['import_seconds']) * 1e3:9.1f} ms")
     for name, seconds in result["first_call_seconds"].items():
         print(f"first call: {name:30s} {statistics.median(seconds) * 1e3:9.1f} ms  (least {min(seconds) * 1e3:.1f})")
     for name, seconds in result["warm_call_seconds"].items():

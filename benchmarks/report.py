@@ -207,7 +207,9 @@ def fill(paths: list[Path], sections: dict[str, str]) -> None:
 
 
 def host_medians(document: dict) -> dict[str, str]:
-    rows = {"import, beside torch's and tvm_ffi's": f"{statistics.median(document['import_seconds']) * 1e3:.0f} ms"}
+    rows = {}
+    if seconds := document["import_seconds"]:
+        rows["import, beside torch's and tvm_ffi's"] = f"{statistics.median(seconds) * 1e3:.0f} ms"
     for name, seconds in document["first_call_seconds"].items():
         rows[f"first call: {name}"] = f"{statistics.median(seconds) * 1e3:.1f} ms"
     for name, seconds in document["warm_call_seconds"].items():

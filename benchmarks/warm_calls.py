@@ -19,26 +19,30 @@ from pathlib import Path
 import torch
 import tvm_ffi
 from paths import ROOT
+from warm_layers import calls_of_layers
 
 from deep_gemm._targets import HOPPER_SMS
 
 BURST = 250  # with three kernels a call still below the depth of the launch queue, 1024
+LAYERS_BURST = 60  # a layer of experts has up to a dozen kernels
 BURSTS = 40
 ALWAYS_NEW = 2048  # more tensors than any cache of ours remembers
 
 Calls = dict[str, Callable[[], object]]
 
 
-def burst_seconds(call: Callable[[], object], synchronise: Callable[[], None]) -> dict[str, float]:
+def burst_seconds(
+    call: Callable[[], object], synchronise: Callable[[], None], burst: int = BURST
+) -> dict[str, float]:
     for _ in range(20):
         call()
     seconds = []
     for _ in range(BURSTS):
         synchronise()
         begin = time.perf_counter()
-        for _ in range(BURST):
+        for _ in range(burst):
             call()
-        seconds.append((time.perf_counter() - begin) / BURST)
+        seconds.append((time.perf_counter() - begin) / burst)
     synchronise()
     return {"median": statistics.median(seconds), "least": min(seconds)}
 
@@ -163,8 +167,9 @@ def warm_calls(device: torch.device) -> dict[str, dict[str, float]]:
     if device.type == "cuda":
         synchronise = torch.cuda.synchronize
         timed = calls_without_launch(device) | calls(device, lambda tensor: tensor) | calls_of_torch(device)
+        layers = calls_of_layers(device)
     else:
-        timed = calls_without_launch(device)
+        timed, layers = calls_without_launch(device), {}
         if shutil.which("g++"):
             from fake_driver import built_driver, load_fake_driver, pose_as_cuda
 
@@ -175,10 +180,9 @@ def warm_calls(device: torch.device) -> dict[str, dict[str, float]]:
             pass
 
     loop = burst_seconds(lambda: None, synchronise)["median"]
-    return {
-        name: {key: value - loop for key, value in burst_seconds(call, synchronise).items()}
-        for name, call in timed.items()
-    }
+    found = {name: burst_seconds(call, synchronise) for name, call in timed.items()}
+    found |= {name: burst_seconds(call, synchronise, LAYERS_BURST) for name, call in layers.items()}
+    return {name: {key: value - loop for key, value in seconds.items()} for name, seconds in found.items()}
 
 
 def build_launch(folder: Path, target: str) -> tuple[Path, Path]:

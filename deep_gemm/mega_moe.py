@@ -253,18 +253,17 @@ def _part_of_ranks(
     assert buffer.shared is not None
     found = mega_moe_ranks.find_rows(buffer, tokens, room, part)
     expected = max(-(-len(part) * buffer.shared.count * buffer.num_topk // buffer.num_experts), 1)
-    inner = _room_for_inner(found, buffer)
+    travel, inner = mega_moe_ranks.travel_of(buffer, found, part), _room_for_inner(found, buffer)
     if pair := _for_one_launch(l1_weights, l2_weights, buffer):
         assert buffer.pulled is not None
         rows = mega_moe_ranks.room_for_rows(buffer, mega_moe_ranks.rows_at_once(buffer, found, len(part)))
         layer = _one_launch(buffer, rows, *pair, found, inner, expected, gate)
-        travel = mega_moe_ranks.travel(buffer, found, part)
         C.moe_layer_of_ranks(**layer, **travel, pulled=buffer.pulled)
     else:
         down = _room_for_down(found, buffer)
-        pulled = mega_moe_ranks.pull_rows(buffer, found, part)
+        pulled = mega_moe_ranks.pull_rows(buffer, travel)
         _one_after_the_other(pulled, l1_weights, l2_weights, found, inner, down, expected, gate)
-        mega_moe_ranks.push_rows(buffer, found, down, part)
+        mega_moe_ranks.push_rows(travel, down)
     if stats is not None:
         stats.add_(found.counts)
 

@@ -134,21 +134,7 @@ def room_for_rows(buffer: SM90SymmBuffer, rows: int) -> tuple[torch.Tensor, torc
     return out, torch.empty_strided(shape, strides, dtype=torch.float32, device=device)
 
 
-def pull_rows(buffer: SM90SymmBuffer, found: routing.Routing, part: range) -> routing.Rows:
-    out, scales = room_for_rows(buffer, found.source.shape[0])
-    C.pull_rows(**travel(buffer, found, part), out=out, out_scales=scales)
-    return out, scales
-
-
-def push_rows(buffer: SM90SymmBuffer, found: routing.Routing, down: torch.Tensor, part: range) -> None:
-    C.push_rows(**travel(buffer, found, part), down=down)
-
-
-def combine(buffer: SM90SymmBuffer, y: torch.Tensor) -> None:
-    C.combine_results(**buffer.group_record, out=y, choices=buffer.num_topk, num_experts=buffer.num_experts)
-
-
-def travel(buffer: SM90SymmBuffer, found: routing.Routing, part: range) -> dict[str, Any]:
+def travel_of(buffer: SM90SymmBuffer, found: routing.Routing, part: range) -> dict[str, Any]:
     """The group, and which tokens go to which rows, as the runtime reads it (csrc/ranks/group.hpp)."""
     return {
         **buffer.group_record,
@@ -157,3 +143,18 @@ def travel(buffer: SM90SymmBuffer, found: routing.Routing, part: range) -> dict[
         "room": len(part),
         "choices": buffer.num_topk,
     }
+
+
+def pull_rows(buffer: SM90SymmBuffer, travel: dict[str, Any]) -> routing.Rows:
+    """By what `travel_of` says."""
+    out, scales = room_for_rows(buffer, travel["source"].shape[0])
+    C.pull_rows(**travel, out=out, out_scales=scales)
+    return out, scales
+
+
+def push_rows(travel: dict[str, Any], down: torch.Tensor) -> None:
+    C.push_rows(**travel, down=down)
+
+
+def combine(buffer: SM90SymmBuffer, y: torch.Tensor) -> None:
+    C.combine_results(**buffer.group_record, out=y, choices=buffer.num_topk, num_experts=buffer.num_experts)

@@ -35,11 +35,12 @@ class Rank:
                     x, ids, weights, b.x, b.x_sf, b.topk_idx, b.topk_weights, num_tokens=len(x)
                 )
                 found = mega_moe_ranks.find_rows(b, len(x), self.room, range(self.room))
-                rows = mega_moe_ranks.pull_rows(b, found, range(self.room))
+                travel = mega_moe_ranks.travel_of(b, found, range(self.room))
+                rows = mega_moe_ranks.pull_rows(b, travel)
                 count = found.source.shape[0]
                 down = torch.arange(count * HIDDEN).view(count, HIDDEN) % 97 + 100.0 * self.rank.rank()
                 down = (down + len(self.found)).bfloat16()
-                mega_moe_ranks.push_rows(b, found, down, range(self.room))
+                mega_moe_ranks.push_rows(travel, down)
                 mega_moe_ranks.combine(b, y)
                 self.found.append((found, rows, down))
 
