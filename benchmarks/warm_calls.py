@@ -31,9 +31,7 @@ ALWAYS_NEW = 2048  # more tensors than any cache of ours remembers
 Calls = dict[str, Callable[[], object]]
 
 
-def burst_seconds(
-    call: Callable[[], object], synchronise: Callable[[], None], burst: int = BURST
-) -> dict[str, float]:
+def burst_seconds(call: Callable[[], object], synchronise: Callable[[], None], burst: int = BURST) -> dict[str, float]:
     for _ in range(20):
         call()
     seconds = []

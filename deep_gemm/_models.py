@@ -12,8 +12,8 @@ from . import jit
 from ._layer_calls import whole_layer_calls
 from ._model_calls import Batch, Limits, before_norm, of_model
 from ._numbers import integer
-from ._precompile import Calls, Part, output_for, parts_of, record_parts
-from ._recording import RecordedKernel, Recording, sms_of
+from ._precompile import Calls, Part, each_once, output_for, parts_of, record_parts
+from ._recording import Machine, RecordedKernel, Recording, sms_of
 from ._targets import HOPPER_TARGET
 from .logits import logits_kernels
 
@@ -218,20 +218,18 @@ class ModelKernels:
     @property
     def kernels(self) -> list[RecordedKernel]:
         """All of them, each once."""
-        found = [*self.of_weights, *self.of_others]
-        return list(dict.fromkeys(kernel for _, some in found for kernel in some))
+        return each_once(some for _, some in [*self.of_weights, *self.of_others])
 
 
 def kernels_of_model(
     config: str | Path | Fields,
     weights: Sequence[ModelWeight],
     limits: Limits,
-    num_sms: int,
+    machine: Machine,
     *,
     tensor_parallel: int = 1,
     training: bool = False,
     mega_moe: bool = False,
-    gpu: str | None = None,
     progress: bool = False,
 ) -> ModelKernels:
     """Of a model with these weights."""
@@ -246,9 +244,9 @@ def kernels_of_model(
     if mega_moe:
         others.append(whole_layer_calls(weights, limits))
     each += [other.parts for other in others]
-    flat = record_parts([part for parts in each for part in parts], limits.target, num_sms, gpu=gpu, progress=progress)
+    flat = record_parts([part for parts in each for part in parts], machine, progress=progress)
     found = iter(flat)
-    kernels = [list(dict.fromkeys(kernel for _ in parts for kernel in next(found))) for parts in each]
+    kernels = [each_once(next(found) for _ in parts) for parts in each]
     of_others = [(other.name, some) for other, some in zip(others, kernels[len(weights) :], strict=True)]
     if indexer := indexer_kernels(config, limits.target):
         of_others.append(("index logits", indexer))
@@ -322,7 +320,8 @@ def precompile_model(
         max_m: the most tokens of a call; contiguous experts get that times the model's experts a token.
         max_masked_m: rows that each expert of masked calls has room for.
         groupings: how experts are called: 'contiguous', 'psum', 'masked'.
-        product: multiply by this (see `precompile`), whatever quantization_config says.
+        product: multiply by this ('fp8', 'bf16_int4', ...: as the functions' names begin), whatever quantization_config
+            says.
         training: also gradients of tokens and of weights (of experts by K groups), of FP8 and BF16.
         mega_moe: also experts by `mega_moe_pre_dispatch_sm90` and `fp8_mega_moe` (FP8, or int4 or MXFP4 beside FP8), of
             a group of expert_parallel ranks; without `persistent=True`.
@@ -345,6 +344,7 @@ def precompile_model(
     )
     limits = Limits(integer("max_m", max_m, smallest=1), integer("max_masked_m", max_masked_m, smallest=1), target)
     more = {"training": training, "mega_moe": mega_moe, "progress": progress}
-    found = kernels_of_model(config, weights, limits, sms, tensor_parallel=shares, gpu=gpu, **more)
+    machine = Machine(target, sms, gpu)
+    found = kernels_of_model(config, weights, limits, machine, tensor_parallel=shares, **more)
     recording = Recording(target, found.kernels)
     return jit.compile_recorded(recording, output=output_for(newer_gpu), progress=progress)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from . import jit
@@ -11,7 +11,7 @@ from ._extension import C
 from ._numbers import integer
 from ._progress import progress as with_progress
 from ._recorded_calls import RecordedCalls
-from ._recording import RecordedKernel, Recording, record, sms_of
+from ._recording import Machine, RecordedKernel, Recording, record, sms_of
 from ._targets import HOPPER_TARGET
 from .settings import get_mk_alignment_for_contiguous_layout
 
@@ -126,36 +126,33 @@ def _row_counts(most: int) -> list[int]:
 class Part:
     """Calls that one thread records: `make(count)` for each of the counts."""
 
-    make: Callable[[int], None]
+    make: Callable[[int], object]
     counts: Sequence[int]
 
 
 def parts_of(calls: Calls, n: int, k: int, max_m: int, target: str) -> list[Part]:
     """Of a weight. Calls that cannot be are refused here, before anything is chosen."""
     rows = calls.row_counts(max_m)
-    make = RecordedCalls(calls, n, k, max(max_m, rows[-1]), target).make
-    return [Part(make, rows[first : first + _CALLS_A_PART]) for first in range(0, len(rows), _CALLS_A_PART)]
+    return _in_parts(RecordedCalls(calls, n, k, max(max_m, rows[-1]), target).make, rows)
+
+
+def _in_parts(make: Callable[[int], object], counts: Sequence[int]) -> list[Part]:
+    return [Part(make, counts[first : first + _CALLS_A_PART]) for first in range(0, len(counts), _CALLS_A_PART)]
 
 
 def record_parts(
-    parts: Sequence[Part],
-    target: str,
-    num_sms: int,
-    *,
-    gpu: str | None = None,
-    layouts: bool = False,
-    progress: bool = True,
+    parts: Sequence[Part], machine: Machine, *, layouts: bool = False, progress: bool = True
 ) -> list[list[RecordedKernel]]:
     """The kernels of each, those that rearrange operands and scales only with `layouts`."""
 
     def record_part(part: Part) -> list[RecordedKernel]:
         others: list[RecordedKernel] = []
-        with record(target, num_sms, gpu) as recording:
+        with record(machine.target, machine.num_sms, machine.gpu) as recording:
             for count in part.counts:
                 part.make(count)
                 if layouts:
                     named = C.recorded_layout_kernels()
-                    others += [RecordedKernel(name, text, target) for name, text in named.items()]
+                    others += [RecordedKernel(name, text, machine.target) for name, text in named.items()]
         return [*others, *recording.kernels]
 
     # Choosing goes on without Python's lock, so that threads beyond the cores would only wait for it.
@@ -163,21 +160,22 @@ def record_parts(
         return [*with_progress(pool.map(record_part, parts), "choosing kernels", "parts", len(parts), progress)]
 
 
+def each_once(found: Iterable[Sequence[RecordedKernel]]) -> list[RecordedKernel]:
+    return list(dict.fromkeys(kernel for some in found for kernel in some))
+
+
 def kernels_of(
     calls: Calls,
     weights: Sequence[tuple[int, int]],
     max_m: int,
-    target: str,
-    num_sms: int,
+    machine: Machine,
     *,
-    gpu: str | None = None,
     layouts: bool = False,
     progress: bool = True,
 ) -> list[RecordedKernel]:
     """Each kernel that calls with weights `(N, K)` can need."""
-    parts = [part for n, k in weights for part in parts_of(calls, n, k, max_m, target)]
-    found = record_parts(parts, target, num_sms, gpu=gpu, layouts=layouts, progress=progress)
-    return list(dict.fromkeys(kernel for some in found for kernel in some))
+    parts = [part for n, k in weights for part in parts_of(calls, n, k, max_m, machine.target)]
+    return each_once(record_parts(parts, machine, layouts=layouts, progress=progress))
 
 
 def output_for(newer_gpu: bool) -> str:
@@ -185,91 +183,44 @@ def output_for(newer_gpu: bool) -> str:
 
 
 def precompile(
-    weights: Sequence[tuple[int, int]],
+    call: Callable[[int], object],
+    rows: int | Iterable[int],
     *,
-    product: str = "fp8",
-    grouping: str = "dense",
-    experts: int = 1,
-    max_m: int = 4096,
-    expected_m: int = 0,
-    group_size: int | str | None = DEFAULT,
-    token_scales: bool = False,
-    minus_eight: bool = False,
-    zero_points: bool = False,
-    far_exponents: bool = False,
-    fp32_scales: bool = False,
-    alpha: bool = False,
-    row_scale: bool = False,
-    output: str | None = None,
-    add_c: bool = False,
-    bias: str | None = None,
     target: str = HOPPER_TARGET,
     num_sms: int | None = None,
     gpu: str | None = None,
     newer_gpu: bool = False,
-    layouts: bool = False,
     progress: bool = False,
 ) -> list[jit.CompileResult]:
-    """Compile every kernel that calls with these weights can need into the disk cache, with or without a GPU: products,
-    and what converts an operand ahead of them.
+    """Compile every kernel that calls will need into the disk cache, with or without a GPU.
+
+    The calls are made, as they will be, on tensors of the CPU whose values nobody reads (`jit.placeholder`,
+    `PackedWeights.placeholder`), and none of them runs (`jit.record`):
+
+        a, b, d = (jit.placeholder(*s, dtype=torch.bfloat16) for s in ((4096, K), (N, K), (4096, N)))
+        deep_gemm.precompile(lambda m: deep_gemm.bf16_gemm_nt(a[:m], b, d[:m]), 4096)
 
     Args:
-        weights: shapes (N, K).
-        product: what the functions' names begin with: 'fp8', 'bf16', 'fp16', 'int8', 'fp8_int4', 'int8_int4', 'int4',
-            'fp8_fp4' (with FP4 weights), 'fp4' (FP4 operands), 'bf16_int4', 'bf16_int8', 'bf16_fp4' or 'bf16_fp8' (with
-            BF16 activations).
-        grouping: 'dense', 'contiguous', 'psum' or 'masked'.
-        experts: how many, of a grouping.
-        max_m: the most rows of a call; of masked experts, the rows that each has room for.
-        expected_m: the hint of psum calls, 0 where they give none. Masked calls are served with every hint.
-        group_size: of packed weights, as `pack_weights` takes it. By default 128, but None of 'int8_int4' and 'int4',
-            32 of FP4 weights. Of 'fp4' operands 32
-            (MXFP4) or 16 (NVFP4).
-        token_scales: calls with packed weights and FP8 activations that have one scale, or one a token, instead of
-            one for each 128 of K.
-        minus_eight: the packed weights hold -8 (`PackedWeights.holds_minus_eight`).
-        zero_points: the packed weights have zero points (`PackedWeights.needs_zeros`).
-        far_exponents: of FP4 weights, they do not have `PackedWeights.folds_exponents` ('bf16_fp4': `second_scales`),
-            or are pairs of the public API. (Of 'fp8_fp4' on SM100, where both are multiplied alike, of no meaning.)
-            Of others in groups beside 16-bit tokens, they do not have `PackedWeights.near_scales`.
-        fp32_scales: calls on SM100 multiply FP32 scales of FP8 operands as they are (`disable_ue8m0_cast=True`,
-            `set_fp32_scales`).
-        alpha, row_scale: calls pass alpha or `epilogue=Alpha(...)`, and `epilogue=RowScale(...)`.
-        output, bias: 'bf16', 'fp16' (`output` only) or 'fp32'. `output` None: the product's first dtype, BF16 or FP16.
-        add_c: calls pass c.
+        call: makes any calls of this package with so many rows. Several threads call it at the same time.
+        rows: the numbers of rows that will come; or the largest: then all of them, beyond 8,192 in steps of 64, among
+            which is each kernel's. Contiguous experts want multiples of their alignment, `range(128, 4097, 128)`.
         target, num_sms, gpu: what to compile for, SMs that kernels may use, and which GPU (`jit.record`). By default
             all of an H200; on another GPU some calls pick other kernels, and compile them when they are first made.
         newer_gpu: make what a newer GPU loads that stands in for the target (`set_target`, `DG_TARGET`), or that has no
             target of its own: PTX, which its driver translates, in the place of machine code.
-        layouts: compile what copies and transposes operands and scales, too, of calls where they lie otherwise than
-            products read them: rows off 16 bytes, MN-major 8 bits, scales that are not MN-major. (What packs public
-            pairs of FP4 weights in each call is left to the first one.)
         progress: show progress bars.
 
     Returns:
         a result for each kernel: see `jit.compile_many`.
 
     Raises:
-        ValueError, TypeError: an argument cannot be right; nothing was compiled.
+        ValueError: an argument cannot be right, or no call was recorded; nothing was compiled. Or what `call` raises.
     """
-    calls = Calls(
-        product=product,
-        grouping=grouping,
-        experts=integer("experts", experts, smallest=1),
-        expected_m=integer("expected_m", expected_m, smallest=0),
-        group_size=group_size,
-        token_scales=token_scales,
-        minus_eight=minus_eight,
-        zero_points=zero_points,
-        far_exponents=far_exponents,
-        fp32_scales=fp32_scales,
-        alpha=alpha,
-        row_scale=row_scale,
-        output=output,
-        add_c=add_c,
-        bias=bias,
-    )
-    sms, most = sms_of(target, num_sms, gpu), integer("max_m", max_m, smallest=1)
-    kernels = kernels_of(calls, weights, most, target, sms, gpu=gpu, layouts=layouts, progress=progress)
-    recording = Recording(target, kernels)
-    return jit.compile_recorded(recording, output=output_for(newer_gpu), progress=progress)
+    counts = _row_counts(integer("rows", rows, smallest=1)) if isinstance(rows, int) else [*rows]
+    for count in counts:
+        integer("rows", count, smallest=1)
+    machine = Machine(target, sms_of(target, num_sms, gpu), gpu)
+    kernels = each_once(record_parts(_in_parts(call, counts), machine, progress=progress))
+    if not kernels:
+        raise ValueError("call must make calls of deep_gemm on CPU tensors, but none needed a kernel")
+    return jit.compile_recorded(Recording(target, kernels), output=output_for(newer_gpu), progress=progress)

@@ -11,7 +11,7 @@ import torch
 
 from ._extension import C
 from ._numbers import integer
-from ._targets import GPUS
+from ._targets import GPUS, HOPPER_TARGET
 
 
 @dataclass(frozen=True, order=True)
@@ -29,6 +29,15 @@ class Recording:
 
     target: str
     kernels: list[RecordedKernel] = field(default_factory=list)
+
+
+@dataclass(frozen=True)
+class Machine:
+    """A GPU that need not be there: as `record` takes it."""
+
+    target: str = HOPPER_TARGET
+    num_sms: int | None = None
+    gpu: str | None = None
 
 
 def placeholder(*shape: int, dtype: torch.dtype) -> torch.Tensor:

@@ -3,20 +3,22 @@
 from __future__ import annotations
 
 import argparse
+from dataclasses import fields
 
 from .. import _models, jit
 from .._extension import C
 from .._model_calls import Limits
 from .._precompile import PRODUCTS, Calls, kernels_of, output_for
 from .._recorded_calls import RecordedCalls
-from .._recording import sms_of
+from .._recording import Machine, sms_of
 from .._targets import BLACKWELL_TARGETS
 from .output import Output, first_line
 
 
-def given_sms(arguments: argparse.Namespace) -> int:
-    """SMs that kernels may use: those that were given, or all of the GPU."""
-    return sms_of(arguments.target, arguments.sms, arguments.gpu)
+def given_machine(arguments: argparse.Namespace) -> Machine:
+    """With the SMs that were given, or all of the GPU."""
+    sms = sms_of(arguments.target, arguments.sms, arguments.gpu)
+    return Machine(arguments.target, sms, arguments.gpu)
 
 
 # Of weights: for all of K, or those of a recipe.
@@ -45,43 +47,28 @@ def scale_fields(arguments: argparse.Namespace) -> dict[str, int]:
 
 
 def calls_of(arguments: argparse.Namespace) -> Calls:
-    return Calls(
-        product=arguments.product,
-        grouping=arguments.grouping,
-        experts=arguments.experts,
-        expected_m=arguments.expected_m or 0,
-        group_size=arguments.group_size,
-        token_scales=arguments.token_scales,
-        minus_eight=arguments.minus_eight,
-        zero_points=arguments.zero_points,
-        far_exponents=arguments.far_exponents,
-        fp32_scales=arguments.fp32_scales,
-        alpha=arguments.alpha,
-        row_scale=arguments.row_scale,
-        output=getattr(arguments, "output", None),
-        add_c=getattr(arguments, "add_c", False),
-        bias=getattr(arguments, "bias", None),
-        scales=scale_fields(arguments),
-    )
+    named = {each.name: getattr(arguments, each.name) for each in fields(Calls) if hasattr(arguments, each.name)}
+    return Calls(**named, scales=scale_fields(arguments))
 
 
 def explain(arguments: argparse.Namespace, output: Output) -> int:
     """Candidates, why each was refused, and the choice."""
-    calls, sms = calls_of(arguments), given_sms(arguments)
-    with jit.record(arguments.target, sms, arguments.gpu):
+    calls, machine = calls_of(arguments), given_machine(arguments)
+    with jit.record(machine.target, machine.num_sms, machine.gpu):
         made = RecordedCalls(calls, arguments.n, arguments.k, arguments.m, arguments.target)
         made.make(calls.expected_m or arguments.m if calls.grouping == "masked" else arguments.m)
     lines = C.explain_recorded().splitlines()
     legal = [line for line in lines if ": refused" not in line]
     refused = [line for line in lines if ": refused" in line]
     experts = f" of {calls.experts} {calls.grouping} experts" if calls.grouping != "dense" else ""
-    problem = f"M={arguments.m} N={arguments.n} K={arguments.k}{experts}, {arguments.target} with {sms} SMs"
+    problem = f"M={arguments.m} N={arguments.n} K={arguments.k}{experts}, {arguments.target} with {machine.num_sms} SMs"
     output.line(f"{problem}: {len(legal)} candidates, cheapest first")
     for index, line in enumerate(legal if arguments.all else legal[:10]):
         output.line(f"{'->' if index == 0 else '  '} {line}")
     if len(legal) > 10 and not arguments.all:
         output.line(f"   ... and {len(legal) - 10} more (--all)")
-    output.facts |= {"m": arguments.m, "n": arguments.n, "k": arguments.k, "target": arguments.target, "sms": sms}
+    output.facts |= {"m": arguments.m, "n": arguments.n, "k": arguments.k, "target": machine.target}
+    output.facts["sms"] = machine.num_sms
     output.facts |= {"candidates": legal, "refused": refused}
     output.line(f"refused: {len(refused)}")
     reasons: dict[str, int] = {}
@@ -124,8 +111,7 @@ def kernels_of_model(arguments: argparse.Namespace, output: Output) -> list[jit.
         arguments.model,
         weights,
         Limits(arguments.max_m, arguments.max_masked_m, target),
-        given_sms(arguments),
-        gpu=arguments.gpu,
+        given_machine(arguments),
         tensor_parallel=arguments.tensor_parallel,
         training=arguments.training,
         mega_moe=arguments.mega_moe,
@@ -147,15 +133,8 @@ def kernels_of_model(arguments: argparse.Namespace, output: Output) -> list[jit.
 
 
 def kernels_of_weights(arguments: argparse.Namespace, output: Output) -> list[jit.RecordedKernel]:
-    kernels = kernels_of(
-        calls_of(arguments),
-        arguments.weight,
-        arguments.max_m,
-        arguments.target,
-        given_sms(arguments),
-        gpu=arguments.gpu,
-        layouts=arguments.layouts,
-    )
+    calls, machine = calls_of(arguments), given_machine(arguments)
+    kernels = kernels_of(calls, arguments.weight, arguments.max_m, machine, layouts=arguments.layouts)
     count = f"{len(kernels)} kernels for {arguments.target}"
     output.line(f"{len(arguments.weight)} weights, M up to {arguments.max_m}: {count}")
     return kernels

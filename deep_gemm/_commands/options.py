@@ -53,7 +53,7 @@ def add_product(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--grouping", choices=list(GROUPINGS), default="dense", help="which function of experts")
     parser.add_argument("--experts", type=extent, default=1, help="how many experts a call has")
-    parser.add_argument("--expected-m", type=extent, help="hint of calls with experts (precompile: of psum)")
+    parser.add_argument("--expected-m", type=extent, default=0, help="hint of calls with experts (precompile: of psum)")
 
 
 def add_packing(parser: argparse.ArgumentParser) -> None:

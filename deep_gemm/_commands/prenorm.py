@@ -7,8 +7,8 @@ from collections.abc import Callable
 
 from .. import jit
 from .._model_calls import before_norm
-from .._precompile import record_parts
-from .kernels import compile_and_tell, given_sms
+from .._precompile import each_once, record_parts
+from .kernels import compile_and_tell, given_machine
 from .output import Output
 
 
@@ -23,15 +23,14 @@ def add_arguments(parser: argparse.ArgumentParser, extent: Callable[[str], int])
 
 def prenorm(arguments: argparse.Namespace, output: Output) -> int:
     """The kernel of each number of tokens, or compiling those of all numbers up to the largest."""
-    target, sms = arguments.target, given_sms(arguments)
+    machine = given_machine(arguments)
     if arguments.compile:
         parts = before_norm(arguments.n, arguments.k, max(arguments.rows), arguments.num_splits).parts
-        found = record_parts(parts, target, sms, gpu=arguments.gpu, progress=False)
-        kernels = list(dict.fromkeys(kernel for some in found for kernel in some))
-        return compile_and_tell(jit.Recording(target, kernels), output)
+        kernels = each_once(record_parts(parts, machine, progress=False))
+        return compile_and_tell(jit.Recording(machine.target, kernels), output)
     listed = output.facts["kernels"] = []
     for rows in arguments.rows:
-        with jit.record(target, sms, arguments.gpu) as recording:
+        with jit.record(machine.target, machine.num_sms, machine.gpu) as recording:
             part = before_norm(arguments.n, arguments.k, rows, arguments.num_splits).parts[-1]
             part.make(rows)
         listed += [{"rows": rows, "name": kernel.name, "text": kernel.text} for kernel in recording.kernels]

@@ -211,6 +211,15 @@ class PackedWeights(PackedTensors):
         """
         return parts.columns_of(self, start, stop)
 
+    def placeholder(self, *shape: int) -> PackedWeights:
+        """Weights of another shape, packed as these are, in memory that nobody has written: for `precompile` and
+        `jit.record`, which read no values."""
+        from .blank import blank_weights
+
+        second, plain = self.second_scales is not None, (self.element, self.activations, self.group_size, self.order)
+        flags: dict[str, Any] = {"gate_up": self.gate_up, "near_scales": self.near_scales}
+        return blank_weights(shape, *plain, second_scales=second, **flags)
+
     def __getitem__(self, index: int | slice) -> PackedWeights:
         """One expert of a stack, or a stack of neighbours. It shares its memory with `self`."""
         return parts.experts_of(self, index)

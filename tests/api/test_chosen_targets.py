@@ -36,7 +36,11 @@ def test_an_older_target_by_the_environment_is_ptx_for_the_driver() -> None:
 @pytest.mark.parametrize("newer_gpu", [True, False])
 def test_a_gpu_that_stands_in_finds_what_was_precompiled_for_newer_gpus(newer_gpu, tmp_path) -> None:
     code = f"""
-done = deep_gemm.precompile([(128, 256)], max_m=64, target="sm_80", num_sms={HOPPER_SMS}, newer_gpu={newer_gpu})
+tensors = [fp8(64, 256), torch.ones(2, 64).T, fp8(128, 256), torch.ones(1, 2), torch.zeros(64, 128).bfloat16()]
+def call(m):
+    a, sfa, b, sfb, d = tensors
+    deep_gemm.fp8_gemm_nt((a[:m], sfa[:m]), (b, sfb), d[:m])
+done = deep_gemm.precompile(call, 64, target="sm_80", num_sms={HOPPER_SMS}, newer_gpu={newer_gpu})
 assert not any(result.error for result in done)
 before = deep_gemm.jit.statistics()["compiled"]
 product()

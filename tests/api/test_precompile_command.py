@@ -6,12 +6,15 @@ import re
 
 import fresh
 import pytest
+import torch
 from command_line import refuse, run, succeed
 from fake_nvcc import fake_nvcc
 from field_calls import kernel_of
 
 import deep_gemm
+from deep_gemm import jit
 from deep_gemm._precompile import Calls, kernels_of
+from deep_gemm._recording import Machine
 from deep_gemm._targets import AMPERE_TARGET, BLACKWELL_TARGET, GPUS, HOPPER_TARGET
 
 
@@ -122,12 +125,12 @@ def test_calls_with_packed_weights_get_precompiled_kernels(
     cache, product, element, activations, size, grouping, experts, target
 ) -> None:
     names = {"product": product, "grouping": grouping, "experts": experts, "target": target}
-    arguments = {**names, "group_size": size, "max_m": 256}
-    arguments["token_scales"] = activations == "fp8" and (target == "sm_90a" or element != "e2m1")
-    code = f"import deep_gemm; result = [r.error for r in deep_gemm.precompile([(128, 256)], **{arguments!r})]"
-    errors = fresh.check(code, DG_JIT_CACHE_DIR=cache).result
+    options = [f"--{product.replace('_', '-')}", "--grouping", grouping, "--experts", str(experts), "--target", target]
+    options += ["--group-size", "channel" if size is None else str(size), "--max-m", "256"]
+    if activations == "fp8" and (target == "sm_90a" or element != "e2m1"):
+        options.append("--token-scales")
+    succeed("precompile", "128x256", *options, DG_JIT_CACHE_DIR=cache)
     precompiled = {path.read_text() for path in cache.rglob("kernel.cu")}
-    assert errors == [None] * len(precompiled)
     assert precompiled
     one = 2 if element == "e2m1" else 1  # the code of 1
     call = PACKED_CALLS.format(
@@ -223,7 +226,7 @@ assert bool((d == k).all())
 )
 def test_what_rearranges_operands_is_among_layouts(cache, product, target, call, more, copies) -> None:
     calls = Calls(product=product, scales=more)
-    kernels = kernels_of(calls, [(64, 256)], 16, target, 1, layouts=True, progress=False)
+    kernels = kernels_of(calls, [(64, 256)], 16, Machine(target, 1), layouts=True, progress=False)
     fresh.check(LYING_OTHERWISE.format(target=target, call=call), DG_JIT_CACHE_DIR=cache)
     called = {path.with_name("kernel.cu").read_text() for path in cache.rglob("kernel.ptx")}
     called = {text for text in called if "GemmConfig" not in text}
@@ -232,7 +235,7 @@ def test_what_rearranges_operands_is_among_layouts(cache, product, target, call,
 
 
 def test_what_converts_an_operand_ahead_is_compiled_too() -> None:
-    kernels = kernels_of(Calls(product="fp8"), [(512, 1024)], 512, "sm_80", 1, progress=False)
+    kernels = kernels_of(Calls(product="fp8"), [(512, 1024)], 512, Machine("sm_80", 1), progress=False)
     assert "widen_fp8" in {kernel.name for kernel in kernels}
 
 
@@ -245,13 +248,64 @@ def test_what_converts_an_operand_ahead_is_compiled_too() -> None:
         ({"bias": "fp16"}, "bias must be None or one of bf16, fp32, got 'fp16'"),
         ({"minus_eight": True}, "minus_eight is of products with packed weights"),
         ({"experts": 2}, "experts go with a grouping"),
-        ({"target": "sm_75"}, "target must be one of sm_80, .*, got 'sm_75'"),
-        ({"max_m": 0}, "max_m must be at least 1, got 0"),
     ],
 )
-def test_precompile_of_calls_that_there_are_none_of_is_refused(changes, message) -> None:
+def test_calls_that_there_are_none_of_are_refused(changes, message) -> None:
     with pytest.raises(ValueError, match=message):
-        deep_gemm.precompile([(128, 256)], **changes)
+        Calls(**changes)
+
+
+A, B, D = (jit.placeholder(*shape, dtype=torch.bfloat16) for shape in ((256, 256), (128, 256), (256, 128)))
+
+
+def product(m: int) -> None:
+    deep_gemm.bf16_gemm_nt(A[:m], B, D[:m])
+
+
+@pytest.mark.parametrize(
+    ("call", "rows", "options", "message"),
+    [
+        (product, 64, {"target": "sm_75"}, "target must be one of sm_80, .*, got 'sm_75'"),
+        (product, 64, {"gpu": "H1"}, "gpu must be one of .*, got 'H1'"),
+        (product, 0, {}, "rows must be at least 1, got 0"),
+        (product, [16, -1], {}, "rows must be at least 1, got -1"),
+        (lambda m: deep_gemm.bf16_gemm_nt(A[:m], B[:, :128], D[:m]), 64, {}, "K"),
+        (lambda m: None, 64, {}, "call must make calls of deep_gemm on CPU tensors, but none needed a kernel"),
+    ],
+    ids=["target", "gpu", "rows", "one of rows", "refused by the call", "no call"],
+)
+def test_precompile_refuses_what_cannot_be(call, rows, options, message) -> None:
+    before = jit.statistics()["compiled"]
+    with pytest.raises(ValueError, match=message):
+        deep_gemm.precompile(call, rows, **options)
+    assert jit.statistics()["compiled"] == before
+
+
+def test_precompile_compiles_what_the_same_calls_need(cache) -> None:
+    """Of a product, and of packed weights without values; each number of rows up to the largest, or those that are
+    named."""
+    code = """
+import deep_gemm
+from deep_gemm import jit
+zeros, ones = torch.zeros(64, 256, dtype=torch.int8), torch.ones(64, 2)
+small = deep_gemm.pack_weights(zeros, ones, element="int4", activations="bf16", group_size=128)
+weights = small.placeholder(128, 512)
+a, d = jit.placeholder(300, 512, dtype=torch.bfloat16), jit.placeholder(300, 128, dtype=torch.bfloat16)
+b = jit.placeholder(128, 512, dtype=torch.bfloat16)
+def call(m):
+    deep_gemm.bf16_int4_gemm_nt(a[:m], weights, d[:m])
+    deep_gemm.bf16_gemm_nt(a[:m], b, d[:m])
+done = [each.error for rows in (300, [7, 256]) for each in deep_gemm.precompile(call, rows)]
+compiled = jit.statistics()["compiled"]
+with jit.record("sm_90a") as recording:
+    for m in range(1, 301):
+        call(m)
+again = jit.compile_recorded(recording)
+result = done, compiled, len(recording.kernels), jit.statistics()["compiled"]
+"""
+    errors, compiled, kernels, at_last = fresh.check(code, DG_JIT_CACHE_DIR=cache).result
+    assert not any(errors)
+    assert 3 < compiled == kernels == at_last < len(errors)
 
 
 @pytest.mark.parametrize("place", ["below a file", "nowhere"])

@@ -17,6 +17,7 @@ from deep_gemm import jit, nn, simulator
 from deep_gemm._model_calls import Limits
 from deep_gemm._models import kernels_of_model, weights_of_model
 from deep_gemm._precompile import kernels_of
+from deep_gemm._recording import Machine
 from deep_gemm.nn.numbers import operands_of
 from deep_gemm.nn.products import experts_product
 
@@ -220,7 +221,7 @@ def test_what_a_model_calls_is_there_afterwards(cache) -> None:
 def test_a_sweep_of_tokens_needs_no_other_kernels(name) -> None:
     """Each number of tokens from 1 to 8192, in the form in which layers call."""
     (weight,) = (w for w in weights_of_model(DEEPSEEK, expert_parallel=8) if w.name == name)
-    found = kernels_of(weight.calls, [(weight.n, weight.k)], 8192, "sm_90a", 132, progress=False)
+    found = kernels_of(weight.calls, [(weight.n, weight.k)], 8192, Machine("sm_90a", 132), progress=False)
     a, blocks = jit.placeholder(8192, weight.k, dtype=torch.float8_e4m3fn), -(-weight.n // 128)
     a_scales = jit.placeholder(weight.k // 128, 8192, dtype=torch.float32).T
     b = (
@@ -247,7 +248,7 @@ def test_layers_that_serve_and_train_need_no_other_kernels(precision) -> None:
     """By the recorder, which runs nothing: what the layers of such a model call with numbers of tokens drawn here."""
     config = {**SMALL, **named(precision)}
     weights = weights_of_model(config, groupings=["contiguous"])
-    found = kernels_of_model(config, weights, Limits(96, 32, "sm_90a"), 132, training=True)
+    found = kernels_of_model(config, weights, Limits(96, 32, "sm_90a"), Machine("sm_90a", 132), training=True)
     experts = torch.zeros(4, 512, 512, dtype=torch.bfloat16, requires_grad=True)  # gate and up
     linear = nn.FP8Linear(weights[0].k, weights[0].n, bias=False, precision=precision, dtype=torch.bfloat16)
     tokens = [1, 96, *random.sample(range(2, 96), 3)]
@@ -269,7 +270,7 @@ def test_layers_that_serve_and_train_need_no_other_kernels(precision) -> None:
 
 def test_batches_and_logits_of_mla_are_among_the_kernels() -> None:
     config = {**SMALL, **MLA_OF_SMALL, "index_n_heads": 32, "index_head_dim": 128}
-    found = kernels_of_model(config, weights_of_model(config), Limits(64, 8, "sm_90a"), 132)
+    found = kernels_of_model(config, weights_of_model(config), Limits(64, 8, "sm_90a"), Machine("sm_90a", 132))
     blank = jit.placeholder
     with jit.record("sm_90a") as recording:
         for m in (1, 64, *random.sample(range(2, 64), 2)):
@@ -288,7 +289,7 @@ def test_batches_and_logits_of_mla_are_among_the_kernels() -> None:
 def test_the_product_before_the_norm_is_among_the_kernels(target) -> None:
     """Of hyperconnections, whose copies of the residual make K; of all numbers of tokens."""
     config = {**SMALL, "hc_mult": 4}
-    found = kernels_of_model(config, weights_of_model(config), Limits(300, 8, target), 132)
+    found = kernels_of_model(config, weights_of_model(config), Limits(300, 8, target), Machine(target, 132))
     n, k = 24, 4 * SMALL["hidden_size"]
     with jit.record(target) as recording:
         for m in (1, 16, 17, 300, *random.sample(range(2, 300), 3)):
@@ -301,7 +302,7 @@ def test_the_product_before_the_norm_is_among_the_kernels(target) -> None:
 
 def test_batches_of_heads_by_groups_are_among_the_kernels() -> None:
     config = {**SMALL, "head_dim": 64, "q_lora_rank": 128, "o_lora_rank": 256, "o_groups": 4}
-    found = kernels_of_model(config, weights_of_model(config), Limits(64, 8, "sm_90a"), 132)
+    found = kernels_of_model(config, weights_of_model(config), Limits(64, 8, "sm_90a"), Machine("sm_90a", 132))
     blank = jit.placeholder
     with jit.record("sm_90a") as recording:
         for m in (1, 64, *random.sample(range(2, 64), 2)):
@@ -316,7 +317,7 @@ def test_batches_of_heads_by_groups_are_among_the_kernels() -> None:
 @pytest.mark.parametrize(("product", "ranks"), [(None, 1), (None, 2), ("fp8_int4", 1), ("fp8_fp4", 2)])
 def test_experts_as_one_layer_are_among_the_kernels(product, ranks) -> None:
     weights = weights_of_model(SMALL, expert_parallel=ranks, product=product)
-    found = kernels_of_model(SMALL, weights, Limits(160, 32, "sm_90a"), 132, mega_moe=True)
+    found = kernels_of_model(SMALL, weights, Limits(160, 32, "sm_90a"), Machine("sm_90a", 132), mega_moe=True)
     up, down = ((4 // ranks, n, k) for n, k in ((512, 512), (512, 256)))
     if product:
         element, group = {"fp8_int4": ("int4", 128), "fp8_fp4": ("e2m1", 32)}[product]
