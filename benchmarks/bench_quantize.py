@@ -20,6 +20,7 @@ from timing import Timer, Timing
 import deep_gemm
 from deep_gemm import quantize
 from deep_gemm._extension import C
+from deep_gemm.epilogue import GeGLU
 from deep_gemm.utils import per_token_cast_to_fp8, per_token_cast_to_int8
 
 ROWS = (4096, 1, 16, 64, 256)  # what matters most first: each is written when it is there
@@ -81,9 +82,9 @@ def gated_calls(gate_up: torch.Tensor) -> Calls:
         "swiglu_fp8, interleaved, limit, alpha, shift, row scales": lambda: quantize.swiglu_fp8(
             gate_up, limit=7.0, alpha=1.702, up_shift=1.0, layout="interleaved", row_scale=weights
         ),
-        "geglu_fp8": lambda: quantize.geglu_fp8(gate_up),
+        "gated_fp8, GeGLU": lambda: quantize.gated_fp8(gate_up, GeGLU()),
         "swiglu_int8": lambda: quantize.swiglu_int8(gate_up),
-        "geglu_int8": lambda: quantize.geglu_int8(gate_up),
+        "gated_int8, GeGLU": lambda: quantize.gated_int8(gate_up, GeGLU()),
         "torch: swiglu_fp8": lambda: _torch_swiglu(gate_up),
     }
     if triton_quantize.works(gate_up.device):

@@ -45,6 +45,13 @@ std::string element_names() {
     return names;
 }
 
+/// Kinds of gated activations, likewise.
+std::string gate_kinds() {
+    std::string names;
+    for (const std::string_view kind : kGateKinds) names += std::string(kind) + " ";
+    return names;
+}
+
 }  // namespace
 }  // namespace deep_gemm
 
@@ -54,3 +61,4 @@ DEEP_GEMM_EXPORT(product_fields, deep_gemm::names_of<deep_gemm::ProductRecord>);
 DEEP_GEMM_EXPORT(batched_forms, deep_gemm::batched_forms);
 DEEP_GEMM_EXPORT(int8_row_sums, deep_gemm::int8_row_sums);
 DEEP_GEMM_EXPORT(element_names, deep_gemm::element_names);
+DEEP_GEMM_EXPORT(gate_kinds, deep_gemm::gate_kinds);

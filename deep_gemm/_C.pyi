@@ -91,6 +91,9 @@ def build_id() -> str:
 def element_names() -> str:
     """The element table's names, one a word, in the order of their numbers."""
 
+def gate_kinds() -> str:
+    """Kinds of gated activations, likewise."""
+
 def batched_forms() -> str:
     """The einsum expressions that have a kernel, one a word, in the order of their numbers."""
 

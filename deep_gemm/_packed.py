@@ -59,9 +59,7 @@ def _gate_beside(w: PackedWeights | Unpacked, gate: Gate | None) -> Gate | None:
     packed = w.gate_up if isinstance(w, PackedWeights) else None
     if gate is None:
         if packed is not None:
-            raise ValueError(
-                f"w is packed with gate_up={packed!r}, for a gated activation: epilogue must have SwiGLU or GeGLU"
-            )
+            raise ValueError(f"w is packed with gate_up={packed!r}: epilogue must have a gated activation")
         return None
     kind, rows, *numbers = gate
     if isinstance(w, PackedWeights):

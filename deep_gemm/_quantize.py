@@ -13,8 +13,9 @@ from torch.compiler import is_dynamo_compiling
 from . import operators
 from ._arguments import no_memory
 from ._extension import C
+from ._gates import ROWS, Gate
 from ._gemm import Contiguous, Masked
-from ._numbers import fp32_bits, integer
+from ._numbers import integer
 
 Grouping = Contiguous | Masked | None
 Out = Sequence[torch.Tensor] | None
@@ -22,7 +23,6 @@ Out = Sequence[torch.Tensor] | None
 # Numbers of enums in deep_gemm/include/deep_gemm: `Element` in format.cuh, the others in quantize/config.cuh.
 _SHARES = {"k_group": 0, "row": 1, "block": 2}
 _FORMS = {"fp32": 0, "ue8m0": 1, "packed": 2, "e4m3": 3}
-_GATES = {"": 0, "swiglu": 1, "geglu": 2}
 _ALL, _CONTIGUOUS, _PSUM, _MASKED = range(4)
 _SCALES_PER_WORD = 4
 _ALIGNED_ROWS = 4  # of 4 bytes: 16
@@ -48,17 +48,7 @@ MXFP4 = FP4._replace(groups=(32,), forms=("ue8m0", "packed"))
 NVFP4 = FP4._replace(groups=(16,), forms=("e4m3",))
 
 
-class Gate(NamedTuple):
-    """What is made of gate and up first."""
-
-    name: str = ""
-    layout: str = "halves"
-    limit: float | None = None
-    alpha: float = 1.0
-    up_shift: float = 0.0
-
-
-NO_GATE = Gate()
+NO_GATE: Gate = (0, 0, 0, 0, 0)
 
 
 class Plan(NamedTuple):
@@ -92,19 +82,17 @@ def _make_plan(codes: Codes, group: int | None, scales: str, gate: Gate, zeros: 
     forms = codes.forms if group is not None else tuple(form for form in codes.forms if form != "packed")
     if scales not in forms:
         raise ValueError(f"scales must be {_one_of(forms)} with group={group}, got {scales!r}")
-    if gate.layout not in ("halves", "interleaved"):
-        raise ValueError(f"layout must be 'halves' or 'interleaved', got {gate.layout!r}")
+    kind, rows, *gate_numbers = gate
+    if rows >= len(ROWS):
+        raise ValueError(
+            "the gated activation's layout must be 'halves' or 'interleaved' where it is quantised, got 'eights'"
+        )
     if (zeros or sums) and group is not None:
         name = "symmetric must be True" if zeros else "sums must be False"
         raise ValueError(f"{name} where less than a row shares a scale, got group={group}")
-    limit = math.inf if gate.limit is None else gate.limit
-    gate_numbers = (fp32_bits("limit", limit), fp32_bits("alpha", gate.alpha), fp32_bits("up_shift", gate.up_shift))
-    if not limit > 0:
-        raise ValueError(f"limit must be None or positive, got {gate.limit}")
     share = "row" if group is None else codes.share
-    interleaved = int(gate.layout == "interleaved" and gate.name != "")
-    numbers = (codes.element, _SHARES[share], group or 0, _FORMS[scales], _GATES[gate.name], interleaved, *gate_numbers)
-    return Plan(codes, numbers, group, scales, zeros, sums, 2 if gate.name else 1)
+    numbers = (codes.element, _SHARES[share], group or 0, _FORMS[scales], kind, rows, *gate_numbers)
+    return Plan(codes, numbers, group, scales, zeros, sums, 1 if gate == NO_GATE else 2)
 
 
 def _one_of(values: Sequence[Any]) -> str:

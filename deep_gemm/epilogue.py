@@ -2,10 +2,10 @@
 
     deep_gemm.m_grouped_fp8_gemm_nt_contiguous(a, b, d, layout, epilogue=deep_gemm.epilogue.Alpha(0.5))
 
-`None` and `Identity()` store the sum as it is, `Alpha` multiplies it, `SwiGLU` and `GeGLU` make one column of D of two
-of the product, `RowScale` multiplies each row of D, `BF16StochasticRounding` rounds it at random, `FP8CastWithClamp`
-quantises it, `Chain` joins them. ValueError or TypeError says what cannot be right: when a step is made, or by the
-product that does not take it.
+`None` and `Identity()` store the sum as it is, `Alpha` multiplies it, a gated activation (`SwiGLU`, ...) makes one
+column of D of two of the product, `RowScale` multiplies each row of D, `BF16StochasticRounding` rounds it at random,
+`FP8CastWithClamp` quantises it, `Chain` joins them. ValueError or TypeError says what cannot be right: when a step is
+made, or by the product that does not take it.
 """
 
 from __future__ import annotations
@@ -16,9 +16,10 @@ from typing import NamedTuple, NoReturn
 import torch
 
 from ._compiled import constant_when_compiled
-from ._gates import Gate, gate_record
+from ._gates import GATES, Gate, Gated, GeGLU, RecordedGate, SwiGLU
 from ._numbers import NO_FACTOR, ROUND_AT_RANDOM, fp32_bits
 from ._output import Counted, Output
+from ._step import Epilogue
 
 __all__ = [
     "Alpha",
@@ -31,14 +32,6 @@ __all__ = [
     "RowScale",
     "SwiGLU",
 ]
-
-
-class Epilogue:
-    """The base of what `epilogue=` takes."""
-
-    def __repr__(self) -> str:
-        values = ", ".join(f"{name}={value!r}" for name, value in vars(self).items() if value is not None)
-        return f"{type(self).__name__}({values})"
 
 
 class Identity(Epilogue):
@@ -120,76 +113,13 @@ class RowScale(Epilogue):
         self.weights = weights
 
 
-class _Gated(Epilogue):
-    record: Gate
-
-
-class SwiGLU(_Gated):
-    """D has N/2 columns, `gate * sigmoid(alpha * gate) * (up + up_shift)` of the N columns of the product.
-
-    `C + alpha * (A @ B)` comes first, C being `[M, N]`, and all of it is FP32 up to the one rounding to D. Weights lie
-    as checkpoints have them; no call permutes or copies them.
-
-    Args:
-        limit: before the activation, gates become at most this, and ups at most so far from 0. None: no limit.
-        alpha: within the sigmoid.
-        up_shift: what is added to ups.
-        layout: where the rows of B are: 'halves', N/2 of gates and then N/2 of ups; 'interleaved', a gate and its
-            up in turn; or 'eights', 8 gates and their 8 ups in turn, while scales of 128x128 blocks are those of
-            halves (what `transform_weights_for_mega_moe_sm90` makes; not beside packed weights, nor on SM100 with
-            scales of groups of K).
-
-    gpt-oss has `SwiGLU(limit=7.0, alpha=1.702, up_shift=1.0, layout='interleaved')`, DeepSeek-V4 `SwiGLU(limit=10.0)`.
-
-    Taken by dense products, experts and `einsum`s 'bhr,hdr->bhd' of BF16, FP16, FP8, INT8 and FP4, beside packed
-    weights where `pack_weights` was told this layout as `gate_up` (bias and C lie as rows did before). B must have K
-    contiguous, and N must be even: a multiple of 16 of packed weights and of 'eights', whose rows are 8 and 8, and N/2
-    one of 128 where B has FP32 scales of 128x128 blocks, except with 'interleaved'. Others refuse it. `d` may be a
-    pair `(q, s)`: what the activation makes is quantised.
-    """
-
-    def __init__(
-        self, limit: float | None = None, alpha: float = 1.0, up_shift: float = 0.0, layout: str = "halves"
-    ) -> None:
-        self.record = gate_record("swiglu", layout, limit, alpha, up_shift)
-        self.limit, self.alpha, self.up_shift, self.layout = limit, alpha, up_shift, layout
-
-    def __repr__(self) -> str:
-        return f"SwiGLU(limit={self.limit}, alpha={self.alpha}, up_shift={self.up_shift}, layout={self.layout!r})"
-
-
-class GeGLU(_Gated):
-    """D has N/2 columns, `GELU(gate) * up`. Otherwise as `SwiGLU`.
-
-    Args:
-        layout: as there.
-        approximate: of GELU: 'tanh', or 'none' for that of erf.
-    """
-
-    def __init__(self, layout: str = "halves", approximate: str = "tanh") -> None:
-        if approximate not in ("tanh", "none"):
-            raise ValueError(f"approximate must be 'tanh' or 'none', got {approximate!r}")
-        self.record = gate_record("geglu_tanh" if approximate == "tanh" else "geglu_erf", layout)
-        self.layout, self.approximate = layout, approximate
-
-    def __repr__(self) -> str:
-        return f"GeGLU(layout={self.layout!r}, approximate={self.approximate!r})"
-
-
-class _RecordedGate(_Gated):
-    """As operators of torch hand it on."""
-
-    def __init__(self, record: Gate) -> None:
-        self.record = record
-
-
 class Chain(Epilogue):
     """Several steps in this order: `Chain(Alpha(0.5), SwiGLU(), RowScale(weights))`. Of each kind at most one."""
 
     def __init__(self, *steps: Epilogue) -> None:
         self.steps = steps
         rounding = (BF16StochasticRounding, FP8CastWithClamp, _Bounded)
-        order: tuple[type | tuple[type, ...], ...] = (Alpha, _Gated, RowScale, rounding)
+        order: tuple[type | tuple[type, ...], ...] = (Alpha, Gated, RowScale, rounding)
         places = [
             next((place for place, kind in enumerate(order) if isinstance(step, kind)), -1)
             for step in steps
@@ -197,9 +127,10 @@ class Chain(Epilogue):
         ]
         if -1 in places or places != sorted(set(places)):
             names = ", ".join(type(step).__name__ for step in steps)
+            gates = " or ".join(gate.__name__ for gate in GATES)
             raise ValueError(
-                "steps must be Alpha, SwiGLU or GeGLU, RowScale, BF16StochasticRounding or FP8CastWithClamp, each at "
-                f"most once and in this order, got {names}"
+                f"steps must be Alpha, {gates}, RowScale, BF16StochasticRounding or FP8CastWithClamp, each at most "
+                f"once and in this order, got {names}"
             )
 
     def __repr__(self) -> str:
@@ -228,7 +159,7 @@ def steps_of(alpha: float | torch.Tensor | None, epilogue: Epilogue | None) -> S
             factor = step.alpha
         elif isinstance(step, RowScale):
             weights = step.weights
-        elif isinstance(step, _Gated):
+        elif isinstance(step, Gated):
             gate = step.record
         elif isinstance(step, BF16StochasticRounding):
             rounding = ROUND_AT_RANDOM
@@ -328,7 +259,7 @@ def epilogue_of(
     """The inverse of `steps_of`, for operators of torch."""
     steps: list[Epilogue] = [] if factor is None else [Alpha(factor)]
     if gate is not None:
-        steps.append(_RecordedGate(tuple(gate)))
+        steps.append(RecordedGate(tuple(gate)))
     if weights is not None:
         steps.append(RowScale(weights))
     if rounding is not None:

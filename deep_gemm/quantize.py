@@ -22,13 +22,17 @@ Raises ValueError or TypeError where an argument cannot be right.
 
 from __future__ import annotations
 
+import functools
+
 import torch
+from torch.compiler import is_dynamo_compiling
 
 from . import utils  # noqa: F401  first, since what it and the operators import of each other wants that
+from ._gates import Gate, Gated, SwiGLU
 from ._numbers import fp32_bits
-from ._quantize import BLOCK, FP8, FP8_BLOCKS, INT8, MXFP4, NVFP4, Gate, Grouping, Out, plan_of, quantized
+from ._quantize import BLOCK, FP8, FP8_BLOCKS, INT8, MXFP4, NVFP4, Grouping, Out, plan_of, quantized
 
-__all__ = ["fp8", "fp8_blocks", "geglu_fp8", "geglu_int8", "int8", "mxfp4", "nvfp4", "swiglu_fp8", "swiglu_int8"]
+__all__ = ["fp8", "fp8_blocks", "gated_fp8", "gated_int8", "int8", "mxfp4", "nvfp4", "swiglu_fp8", "swiglu_int8"]
 
 Scaled = tuple[torch.Tensor, torch.Tensor]
 Results = tuple[torch.Tensor, ...]
@@ -132,6 +136,60 @@ def _global_scale(x: torch.Tensor, given: torch.Tensor | float | None) -> torch.
     return amax.clamp(min=1e-4) / torch.full((), 2688.0, device=x.device)
 
 
+def gated_fp8(
+    gate_up: torch.Tensor,
+    gate: Gated,
+    *,
+    row_scale: torch.Tensor | None = None,
+    group: int | None = 128,
+    scales: str = "fp32",
+    out: Out = None,
+    grouping: Grouping = None,
+) -> Scaled:
+    """`fp8` of what a gated activation makes, computed in FP32: `[.., M, 2 K]` -> `[.., M, K]`.
+
+    Args:
+        gate_up: bfloat16, float16 or float32.
+        gate: a gated activation of `deep_gemm.epilogue`, as `SwiGLU()`. Its layout, 'halves' or 'interleaved', is that
+            of gate_up's columns.
+        row_scale: None, or float32 `[.., M]`: each row of the result times its number, before it is quantised.
+        group, scales, out, grouping: see `fp8`.
+    """
+    plan = plan_of(FP8, group, scales, _record_of(gate))
+    q, s = quantized(gate_up, plan, out, grouping, row_scale)
+    return q, s
+
+
+def gated_int8(
+    gate_up: torch.Tensor,
+    gate: Gated,
+    *,
+    row_scale: torch.Tensor | None = None,
+    group: int | None = None,
+    symmetric: bool = True,
+    sums: bool = False,
+    out: Out = None,
+    grouping: Grouping = None,
+) -> Results:
+    """`int8` of what `gated_fp8` quantises: their arguments are those of the two."""
+    plan = plan_of(INT8, group, gate=_record_of(gate), zeros=not symmetric, sums=sums)
+    return quantized(gate_up, plan, out, grouping, row_scale)
+
+
+def _record_of(gate: Gated) -> Gate:
+    if not isinstance(gate, Gated):
+        raise TypeError(f"gate must be a gated activation of deep_gemm.epilogue, got {gate!r}")
+    return gate.record
+
+
+_known_swiglu = functools.lru_cache(maxsize=64, typed=True)(SwiGLU)
+
+
+def _swiglu(limit: float | None, alpha: float, up_shift: float, layout: str) -> SwiGLU:
+    make = SwiGLU if is_dynamo_compiling() else _known_swiglu  # dynamo warns of caches
+    return make(limit, alpha, up_shift, layout)
+
+
 def swiglu_fp8(
     gate_up: torch.Tensor,
     *,
@@ -145,34 +203,9 @@ def swiglu_fp8(
     out: Out = None,
     grouping: Grouping = None,
 ) -> Scaled:
-    """`fp8` of `gate * sigmoid(alpha * gate) * (up + up_shift)`, computed in FP32: `[.., M, 2 K]` -> `[.., M, K]`.
-
-    Args:
-        gate_up: bfloat16, float16 or float32.
-        limit: gates above it become it, and ups become at most this far from zero, before all else.
-        layout: 'halves', gates in columns 0 .. K - 1 and ups behind them; or 'interleaved', gate, up, gate, up.
-        row_scale: None, or float32 `[.., M]`: each row of the result times its number, before it is quantised.
-        group, scales, out, grouping: see `fp8`.
-    """
-    gate = Gate("swiglu", layout, limit, alpha, up_shift)
-    q, s = quantized(gate_up, plan_of(FP8, group, scales, gate), out, grouping, row_scale)
-    return q, s
-
-
-def geglu_fp8(
-    gate_up: torch.Tensor,
-    *,
-    layout: str = "halves",
-    row_scale: torch.Tensor | None = None,
-    group: int | None = 128,
-    scales: str = "fp32",
-    out: Out = None,
-    grouping: Grouping = None,
-) -> Scaled:
-    """`fp8` of `gelu(gate) * up`, GELU by the tanh approximation. Otherwise as `swiglu_fp8`."""
-    gate = Gate("geglu", layout)
-    q, s = quantized(gate_up, plan_of(FP8, group, scales, gate), out, grouping, row_scale)
-    return q, s
+    """`gated_fp8` with `SwiGLU(limit, alpha, up_shift, layout)`."""
+    gate = _swiglu(limit, alpha, up_shift, layout)
+    return gated_fp8(gate_up, gate, row_scale=row_scale, group=group, scales=scales, out=out, grouping=grouping)
 
 
 def swiglu_int8(
@@ -189,23 +222,15 @@ def swiglu_int8(
     out: Out = None,
     grouping: Grouping = None,
 ) -> Results:
-    """`int8` of what `swiglu_fp8` quantises: their arguments are those of the two."""
-    gate = Gate("swiglu", layout, limit, alpha, up_shift)
-    plan = plan_of(INT8, group, gate=gate, zeros=not symmetric, sums=sums)
-    return quantized(gate_up, plan, out, grouping, row_scale)
-
-
-def geglu_int8(
-    gate_up: torch.Tensor,
-    *,
-    layout: str = "halves",
-    row_scale: torch.Tensor | None = None,
-    group: int | None = None,
-    symmetric: bool = True,
-    sums: bool = False,
-    out: Out = None,
-    grouping: Grouping = None,
-) -> Results:
-    """`int8` of what `geglu_fp8` quantises: their arguments are those of the two."""
-    plan = plan_of(INT8, group, gate=Gate("geglu", layout), zeros=not symmetric, sums=sums)
-    return quantized(gate_up, plan, out, grouping, row_scale)
+    """`gated_int8` with `SwiGLU(limit, alpha, up_shift, layout)`."""
+    gate = _swiglu(limit, alpha, up_shift, layout)
+    return gated_int8(
+        gate_up,
+        gate,
+        row_scale=row_scale,
+        group=group,
+        symmetric=symmetric,
+        sums=sums,
+        out=out,
+        grouping=grouping,
+    )

@@ -32,7 +32,8 @@ struct Names<StoreKind> {
 
 template <>
 struct Names<GateKind> {
-    static constexpr std::string_view kType = "GateKind", kValues[] = {"none", "swiglu", "geglu_tanh", "geglu_erf"};
+    static constexpr std::string_view kType = "GateKind";
+    static constexpr auto& kValues = kGateKinds;
 };
 template <>
 struct Names<GateRows> {

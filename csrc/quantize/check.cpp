@@ -128,7 +128,7 @@ QuantizeCall check_quantize(const QuantizeRecord& t) {
     c.input = element_of(t.x.dtype()), c.output = choice(t.element, Element::e2m1r, "element");
     c.share = choice(t.share, ScaleShare::block, "share of a scale"), c.group = to_int32(t.group, "group");
     c.scales = choice(t.scales, ScaleForm::e4m3, "form of scales");
-    c.gate = choice(t.gate, GateKind::geglu_tanh, "gate"), c.interleaved = t.interleaved;
+    c.gate = choice(t.gate, GateKind{std::ssize(kGateKinds) - 1}, "gate"), c.interleaved = t.interleaved;
     c.layout = choice(t.rows, RowLayout::masked, "layout of rows");
     const int32_t expected_m = to_int32(t.expected_m, "expected_m");
     c.row_scale = t.row_scale.has_value(), c.zeros = t.zeros.has_value(), c.sums = t.sums.has_value();

@@ -47,9 +47,9 @@ def convert(
     Experts are modules with parameters `gate_up_proj` `[G, 2 * inner, hidden]` and `down_proj` `[G, hidden, inner]`, or
     both transposed, called with tokens, ids and weights, as those of transformers 5. With `gate_up_proj_bias` `[G, 2 *
     inner]` and `down_proj_bias` `[G, hidden]` they become ones with packed weights. What lies between their products
-    (SwiGLU, GeGLU, a limit) is found by calling them with small tensors; those that compute something else are left, as
-    are linear layers with hooks or a forward of their own. Modules of three linear layers that are found to compute
-    `down(gate(gates(x)) * ups(x))` become one `GatedMLP`, unless they are to train.
+    (a gated activation, its limit) is found by calling them with small tensors; those that compute something else are
+    left, as are linear layers with hooks or a forward of their own. Modules of three linear layers that are found to
+    compute `down(gate(gates(x)) * ups(x))` become one `GatedMLP`, unless they are to train.
 
     Args:
         model: changed in place.

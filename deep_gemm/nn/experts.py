@@ -10,14 +10,14 @@ import torch
 
 from .. import routing
 from .._compiled import alignment_now
-from .._gates import ROWS
+from .._gates import ROWS, Gated
 from .._gemm import gemm
 from ..epilogue import RowScale, SwiGLU
 from ..weights import PackedWeights
 from .checkpoint import Checkpoint
 from .cuts import ExpertCut
 from .gated_product import SCALE_COLUMNS, gated_rows, operand_of
-from .gates import Gated, gated_in_torch, packed_for
+from .gates import gated_in_torch, packed_for
 from .master import MasterWeights, to_local
 from .numbers import Scaled, as_autocast_has_it, fp8_rows, in_halves
 from .products import experts_product
@@ -43,7 +43,7 @@ class GroupedExperts(torch.nn.Module):
     Args:
         num_experts, hidden, inner: weights are `gate_up.weight` `[num_experts, 2 * inner, hidden]` and `down.weight`
             `[num_experts, hidden, inner]`.
-        gate: `epilogue.SwiGLU` or `GeGLU`; its layout says where gate_up's rows are.
+        gate: a gated activation of `epilogue`, as `SwiGLU()`; its layout says where gate_up's rows are.
         precision, dtype, device: as `FP8Linear`.
         group: a process group over which experts are spread: this process has its share, of which there are
             `num_experts` divided by its size, in the order of ranks. `ids` are of all experts.

@@ -8,13 +8,13 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
+from .._gates import Gated
 from .._gemm import gemm
 from ..epilogue import SwiGLU
 from ..weights import PackedWeights
 from .checkpoint import Checkpoint
 from .expert_tensors import joined_layers
 from .gated_product import gated_rows, operand_of
-from .gates import Gated
 from .numbers import Scaled, as_autocast_has_it
 from .quant_linear import stored_weights
 from .reduced import added_up
@@ -32,7 +32,7 @@ class GatedMLP(torch.nn.Module):
 
     Args:
         gate_up, down: PackedWeights, or E4M3 with scales of 128 x 128 blocks: `[2 * inner, hidden]`, `[hidden, inner]`.
-        gate: `epilogue.SwiGLU` or `GeGLU`; its layout says where gate_up's rows are.
+        gate: a gated activation of `epilogue`, as `SwiGLU()`; its layout says where gate_up's rows are.
         gate_up_bias, down_bias: `[N]`, in the order of the weights' rows; beside PackedWeights only.
         group: processes that have a part of `inner` each, and one of them the bias of down: results are added up.
     """

@@ -7,10 +7,11 @@ from typing import Any
 
 import torch
 
+from .._gates import Gated
 from .._gemm import Contiguous, Masked, gemm
 from ..epilogue import Chain
 from ..weights import PackedWeights
-from .gates import Gated, fusing_pays, gate_is_fused, gated_in_torch, gated_tokens, quantising_pays
+from .gates import fusing_pays, gate_is_fused, gated_in_torch, gated_tokens, quantising_pays
 from .master import MasterWeights
 from .numbers import Grouping, fp8_rows, is_batch_invariant, joined, scale_form, target_of
 from .stored import StoredWeights

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import functools
-import struct
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
@@ -11,15 +10,14 @@ import torch
 
 from .. import quantize
 from .._compiled import constant_when_compiled
-from .._gates import EIGHTS, KINDS, QUANTISE_PACKED_FROM, ROWS, SIDE, Gate, gated_product
+from .._gates import EIGHTS, QUANTISE_PACKED_FROM, ROWS, SIDE, Gate, Gated, gated_product
 from .._gemm import Contiguous, Masked, gemm
 from .._recording import placeholder, record
 from .._targets import GPUS
-from ..epilogue import GeGLU, SwiGLU, epilogue_of
+from ..epilogue import epilogue_of
 from ..utils.math import ceil_div
 from .numbers import Grouping, scale_form
 
-Gated = SwiGLU | GeGLU
 _QUANTISED = ("fp8", "int8")  # activations that a quantise kernel makes of gates and ups
 _BLOCK = 128  # columns of a quantised result, or rows and K of weights, that share a scale
 
@@ -99,17 +97,11 @@ def _is_recorded(target: str, kind: str, fp8: bool, n: int, k: int, groups: int,
 
 def gated_tokens(both: torch.Tensor, gate: Gated, activations: str, grouping: Grouping) -> Any | None:
     """`[.., 2 K]` gated and quantised in one pass; None where no quantise kernel does that."""
-    kind, rows = KINDS[gate.record[0]], gate.record[1]
-    if kind == "geglu_erf" or rows == EIGHTS or activations not in _QUANTISED:
+    if gate.record[1] == EIGHTS or activations not in _QUANTISED:
         return None
-    how: dict[str, Any] = {"layout": ROWS[rows], "grouping": grouping}
-    if kind == "swiglu":
-        limit, alpha, up_shift = struct.unpack("<3f", struct.pack("<3I", *gate.record[2:]))
-        how |= {"limit": None if limit == float("inf") else limit, "alpha": alpha, "up_shift": up_shift}
     if activations == "int8":
-        return (quantize.swiglu_int8 if kind == "swiglu" else quantize.geglu_int8)(both, **how)
-    form = scale_form(both.device)
-    return (quantize.swiglu_fp8 if kind == "swiglu" else quantize.geglu_fp8)(both, scales=form, **how)
+        return quantize.gated_int8(both, gate, grouping=grouping)
+    return quantize.gated_fp8(both, gate, scales=scale_form(both.device), grouping=grouping)
 
 
 def gated_in_torch(both: torch.Tensor, gate: Gated) -> torch.Tensor:

@@ -8,12 +8,13 @@ from typing import Any
 
 import torch
 
+from .._gates import Gated
 from .checkpoint import Checkpoint
 from .cuts import Cut, ExpertCut, TensorParallel, cut_layer
 from .experts import GroupedExperts
 from .fp8_linear import FP8Linear
 from .gated_mlp import GatedMLP
-from .gates import Gated, packed_for
+from .gates import packed_for
 from .quant_linear import QuantLinear, quantized_weights, stored_weights
 from .recognise import BIASES, WEIGHTS, Mlp, stacks_of
 from .reduced import ReducedLinear

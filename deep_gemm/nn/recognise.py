@@ -9,9 +9,7 @@ import torch
 from torch.func import functional_call
 from torch.nn.utils.parametrize import is_parametrized
 
-from .._gates import gated_product
-from ..epilogue import GeGLU, SwiGLU
-from .gates import Gated
+from .._gates import GATES, ROWS, Gated, gated_product
 
 WEIGHTS, BIASES = ("gate_up_proj", "down_proj"), ("gate_up_proj_bias", "down_proj_bias")
 _HIDDEN, _INNER, _TOKENS, _CHOICES = 32, 16, 6, 2
@@ -172,14 +170,13 @@ def _tried(
         wanted = result(gated_product(both, gate.record))
         if bool(((found - wanted).norm(dim=1) <= _TOLERANCE * wanted.norm(dim=1)).all()):
             return gate
-    return "tried with small tensors it is no SwiGLU or GeGLU between its products"
+    return "tried with small tensors it is no gated activation between its products"
 
 
 def _gates(module: torch.nn.Module) -> Iterator[Gated]:
     """What models have; numbers are those that the module keeps."""
     kept = [value for value in vars(module).values() if isinstance(value, (int, float)) and value > 0]
     limits = [None, *dict.fromkeys([7.0, 10.0, *(float(value) for value in kept)])]
-    for layout in ("halves", "interleaved"):
-        yield from (SwiGLU(limit=limit, layout=layout) for limit in limits)
-        yield from (SwiGLU(limit=limit, alpha=1.702, up_shift=1.0, layout=layout) for limit in limits)
-        yield from (GeGLU(layout, approximate) for approximate in ("tanh", "none"))
+    for layout in ROWS:
+        for gate in GATES:
+            yield from gate.of_models(layout, limits)

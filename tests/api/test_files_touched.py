@@ -11,7 +11,7 @@ ROOT = Path(__file__).resolve().parents[2]
 SUFFIXES = {".py", ".cuh", ".hpp", ".cpp"}
 # What a file must match, all of it, to know of the thing.
 KNOW = {
-    "GeGLU": (r"GateKind::geglu|geglu_|\"geglu\"|class GeGLU|GeGLU\(",),
+    "GeGLU": (r"(?i)geglu",),
     "8-bit weights beside BF16 and FP16": (r"Element::(s8b|u8)\b|\"s8b\"|zeros_order=\"u8\"",),
     "SwiGLU with FP8 output": (r"output_scaling", r"\bgate\b|GateKind|gated"),
 }

@@ -305,7 +305,7 @@ def test_row_weights_of_a_batch_are_checked() -> None:
     with pytest.raises(ValueError, match=r"row weights must be d's shape without columns, 5 x 3, got shape \[3, 5\]"):
         call(torch.empty(shape), epilogue=RowScale(torch.ones(3, 5)))
     a = torch.ones(2, 16, 64).bfloat16()
-    with pytest.raises(ValueError, match="no SwiGLU, GeGLU or RowScale where a batch is added up"):
+    with pytest.raises(ValueError, match="no gated activation and no RowScale where a batch is added up"):
         deep_gemm.einsum("bmk,bnk->mn", a, a, torch.empty(16, 16), epilogue=RowScale(torch.ones(16)))
 
 

@@ -398,16 +398,14 @@ def test_batched(device, layout, pair, added, sizes) -> None:
 
 
 @pytest.mark.parametrize("device", HAVE_GATES, indirect=True)
-@pytest.mark.parametrize("gate", ["swiglu", "gpt-oss", "geglu"])
+@pytest.mark.parametrize("gate", GATES)
 def test_the_same_bits_as_the_quantise_kernels(device, gate) -> None:
     """Sums of small integers, exact in any order: the FP32 result of the product, and what is made of the same sums."""
     a, b = (random_values(shape, device, 7).mul(3).round().bfloat16() for shape in ((9, 64), (256, 64)))
     product, d = torch.empty(9, 256, device=device), torch.empty(9, 128, device=device)
     deep_gemm.bf16_gemm_nt(a, b, product)
     deep_gemm.bf16_gemm_nt(a, b, d, epilogue=GATES[gate][0](layout="halves"))
-    numbers = {"limit": LIMIT, "alpha": SLOPE, "up_shift": 1.0} if gate == "gpt-oss" else {}
-    function = deep_gemm.quantize.geglu_fp8 if gate == "geglu" else deep_gemm.quantize.swiglu_fp8
-    q, s = function(product, **numbers)
+    q, s = deep_gemm.quantize.gated_fp8(product, GATES[gate][0](layout="halves"))
     wanted_q, wanted_s = deep_gemm.quantize.fp8(d)
     assert torch.equal(q.view(torch.uint8), wanted_q.view(torch.uint8))
     assert torch.equal(s, wanted_s)

@@ -218,7 +218,7 @@ def test_what_does_not_fit_is_refused() -> None:
         call(a, plain, d, epilogue=SwiGLU())
     with pytest.raises(ValueError, match=r"w must be packed with gate_up='interleaved' .* got gate_up='halves'"):
         call(a, halves, d, epilogue=SwiGLU(layout="interleaved"))
-    with pytest.raises(ValueError, match="w is packed with gate_up='halves', for a gated activation"):
+    with pytest.raises(ValueError, match="w is packed with gate_up='halves': epilogue must have a gated activation"):
         call(a, halves, torch.empty(4, 64))
     with pytest.raises(ValueError, match="gate_up must be None, 'halves' or 'interleaved', got 'half'"):
         packed("bf16 by int4", (64, 128), cpu, "half")

@@ -11,6 +11,7 @@ from quantize_inputs import activated, equal, values
 
 import deep_gemm
 from deep_gemm import _quantize, jit, quantize
+from deep_gemm.epilogue import GeGLU
 from deep_gemm.utils import (
     _on_gpu,
     per_block_cast_to_fp8,
@@ -124,7 +125,8 @@ def test_gated_integers_are_the_nearest(device, symmetric) -> None:
     both = (4 * torch.randn((5, 600), generator=generator_of(7))).to(device, torch.bfloat16)
     for name, results in (
         ("plain", quantize.swiglu_int8(both, symmetric=symmetric)),
-        ("geglu", quantize.geglu_int8(both, symmetric=symmetric)),
+        ("geglu", quantize.gated_int8(both, GeGLU(), symmetric=symmetric)),
+        ("geglu erf", quantize.gated_int8(both, GeGLU(approximate="none"), symmetric=symmetric)),
     ):
         expected = per_token_cast_to_int8(activated(name, both[:, :300], both[:, 300:]).float().cpu(), symmetric)
         assert torch.allclose(results[1].cpu(), expected[1], rtol=1e-6, atol=0)
@@ -206,12 +208,14 @@ CONFIGS = {
     "groups": [
         ".rows = 8",
         ".input = Element::fp32, .rows = 8, .scales = ScaleForm::exponents, .layout = RowLayout::psum",
+        ".rows = 4, .gate = GateKind::geglu_erf, .row_scale = true",
         ".rows = 4, .gate = GateKind::swiglu, .gate_numbers = true, .interleaved = true, .row_scale = true, "
         ".layout = RowLayout::masked",
         ".output = Element::e2m1r, .group = 16, .rows = 8, .scales = ScaleForm::e4m3",
     ],
     "rows": [
-        ".output = Element::s8, .share = ScaleShare::row, .threads = 1024, .gate = GateKind::geglu_tanh, .zeros = true"
+        ".output = Element::s8, .share = ScaleShare::row, .threads = 1024, .gate = GateKind::geglu_tanh, .zeros = true",
+        ".output = Element::s8, .share = ScaleShare::row, .threads = 1024, .gate = GateKind::geglu_erf, .zeros = true",
     ],
     "blocks": [".input = Element::fp32, .share = ScaleShare::block, .threads = kBlockThreads"],
 }

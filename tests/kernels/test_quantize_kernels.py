@@ -10,6 +10,7 @@ from quantize_inputs import activated, cast, equal, values
 
 import deep_gemm
 from deep_gemm import quantize
+from deep_gemm.epilogue import GeGLU, Identity, SwiGLU
 
 FORMS = ("fp32", "ue8m0", "packed")
 UNTOUCHED = 0x55
@@ -138,7 +139,7 @@ def test_rows_that_do_not_exist_are_left_alone(device, kind, scales) -> None:
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float32])
 @pytest.mark.parametrize("k", [256, 200, 131])
 @pytest.mark.parametrize("layout", ["halves", "interleaved"])
-@pytest.mark.parametrize("name", ["plain", "limited", "geglu"])
+@pytest.mark.parametrize("name", ["plain", "limited", "geglu", "geglu erf"])
 def test_gated_codes_are_the_nearest(device, dtype, k, layout, name) -> None:
     """Scales within a few ulp; codes next to a boundary may be on its other side."""
     both = (4 * torch.randn((5, 2 * k), generator=generator_of(k))).to(device, dtype)
@@ -146,8 +147,9 @@ def test_gated_codes_are_the_nearest(device, dtype, k, layout, name) -> None:
     both[1, :] = -200.0
     gate, up = (both[:, :k], both[:, k:]) if layout == "halves" else (both[:, ::2], both[:, 1::2])
     weights = torch.rand(5, generator=generator_of(1)).to(device)
-    if name == "geglu":
-        q, s = quantize.geglu_fp8(both, layout=layout, row_scale=weights)
+    if name.startswith("geglu"):
+        gate_of = GeGLU(layout, approximate="none" if name == "geglu erf" else "tanh")
+        q, s = quantize.gated_fp8(both, gate_of, row_scale=weights)
     elif name == "limited":
         q, s = quantize.swiglu_fp8(both, limit=7.0, alpha=1.702, up_shift=1.0, layout=layout, row_scale=weights)
     else:
@@ -243,9 +245,15 @@ def test_rejections(arguments, error, message) -> None:
 
 
 def test_rejections_of_gates() -> None:
-    with pytest.raises(ValueError, match="layout must be 'halves' or 'interleaved', got 'both'"):
+    with pytest.raises(ValueError, match="layout must be 'halves', 'interleaved' or 'eights', got 'both'"):
         quantize.swiglu_fp8(X, layout="both")
-    with pytest.raises(ValueError, match="limit must be None or positive, got -1"):
+    with pytest.raises(
+        ValueError, match="layout must be 'halves' or 'interleaved' where it is quantised, got 'eights'"
+    ):
+        quantize.gated_int8(X, SwiGLU(layout="eights"))
+    with pytest.raises(TypeError, match=r"gate must be a gated activation of deep_gemm.epilogue, got Identity\(\)"):
+        quantize.gated_fp8(X, Identity())
+    with pytest.raises(ValueError, match="limit must be None or a number above 0, got -1"):
         quantize.swiglu_fp8(X, limit=-1.0)
     with pytest.raises(ValueError, match="x must have as many gates as ups, got 255 columns"):
         quantize.swiglu_fp8(X[:, :255])

@@ -35,8 +35,8 @@ def equal(a: torch.Tensor, b: torch.Tensor) -> bool:
 def activated(name: str, gate: torch.Tensor, up: torch.Tensor) -> torch.Tensor:
     """In FP64."""
     gate, up = gate.double(), up.double()
-    if name == "geglu":
-        return torch.nn.functional.gelu(gate, approximate="tanh") * up
+    if name.startswith("geglu"):
+        return torch.nn.functional.gelu(gate, approximate="none" if name == "geglu erf" else "tanh") * up
     if name == "limited":
         gate, up = gate.clamp(max=7), up.clamp(-7, 7)
         return gate * torch.sigmoid(1.702 * gate) * (up + 1)

@@ -101,7 +101,7 @@ void require_taken(const ProductRecord& r) {
     };
     const bool k_groups = r.ks.has_value(), experts = !k_groups && (r.grouped_layout || r.masked_m);
     require(!k_groups || !r.gate,
-            "epilogue must have no SwiGLU or GeGLU where products are grouped along K: apply it to d afterwards");
+            "epilogue must have no gated activation where products are grouped along K: apply it to d afterwards");
     require(!k_groups || !r.row_scale, "epilogue must have no RowScale where products are grouped along K");
     if (k_groups || r.batched_form) {
         const char* const where = k_groups ? "grouped along K" : "batched";
@@ -147,8 +147,9 @@ bool run_k_groups(const ProductRecord& r, const Operands& operands) {
 bool run_sum_over_batch(const ProductRecord& r, const Operands& operands) {
     require(!r.alpha && !r.alpha_bits, "the sum over a batch takes no alpha: multiply d, or a, by it");
     require(!r.d_scales, "d must come without scales where a batch is added up");
-    require(!r.gate && !r.row_scale,
-            "epilogue must have no SwiGLU, GeGLU or RowScale where a batch is added up: apply it to d afterwards");
+    require(
+        !r.gate && !r.row_scale,
+        "epilogue must have no gated activation and no RowScale where a batch is added up: apply it to d afterwards");
     return run_batch_sum(check_batch_sum(operands.a(), operands.b(), *r.d, r.c));
 }
 

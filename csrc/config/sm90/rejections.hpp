@@ -39,7 +39,7 @@ inline bool spills(const GemmConfig& c) {
     if (c.output_scaling.any() &&
         ((c.swap_ab && is_m_grouped(c.grouping) && c.tile.cols > 96) || (c.scaled() && row_warpgroups(c) == 3)))
         return true;
-    if (c.gate.kind == GateKind::geglu_erf && c.scaled() && wide) return true;
+    if (is_large(c.gate.kind) && c.scaled() && wide) return true;
     if (c.gate.any() && c.output_scaling.any() && tall && c.swap_ab && c.tile.cols > 64) return true;
     if (c.gate.any() && c.rows_operand().packed() && c.scaled() && c.tile.cols >= (two_sets ? 192 : 256)) return true;
     if (c.gate.any() && c.add_c && ((tall && c.tile.cols > 64) || c.tile.cols >= 160)) return true;

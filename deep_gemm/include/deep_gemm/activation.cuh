@@ -1,13 +1,31 @@
 // Gated activations in FP32, of products and of the kernels that quantise: the same bits from both.
 #pragma once
 
+#if defined(__CUDACC__)
 #include <deep_gemm/epilogue/erf.cuh>
-#include <deep_gemm/gate.cuh>
 #include <deep_gemm/ptx/maximum.cuh>
 #include <deep_gemm/ptx/reciprocal.cuh>
+#else
+#include <deep_gemm/types.cuh>
+
+#include <string_view>
+#endif
 
 namespace deep_gemm {
 
+/// gate * sigmoid(alpha * gate) * (up + up_shift); or up times GELU of the gate, by tanh or by erf.
+enum class GateKind : int32_t { none, swiglu, geglu_tanh, geglu_erf };
+/// Whether its formula keeps more registers than others.
+constexpr bool is_large(GateKind kind) { return kind == GateKind::geglu_erf; }
+
+/// Of SwiGLU: gates are at most `limit`, ups at most so far from 0 (infinite: no limit).
+struct GateNumbers {
+    float limit, alpha, up_shift;
+};
+
+#if !defined(__CUDACC__)
+inline constexpr std::string_view kGateKinds[] = {"none", "swiglu", "geglu_tanh", "geglu_erf"};
+#else
 /// 1 / (1 + e^-x): no tanh, whose sum with 1 cancels. The reciprocal within 1 ulp, without the branches of a division:
 /// of a quarter, so that neither it nor the reciprocal is subnormal, and with one step of Newton's. Of an infinite e^-x
 /// the step's NaN is dropped, and it is 0.
@@ -42,5 +60,6 @@ DG_DEVICE float gated(float gate, float up, const GateNumbers& numbers) {
         return __fmul_rn(__fmul_rn(__fmul_rn(0.5f, gate), twice), up);
     }
 }
+#endif
 
 }  // namespace deep_gemm

@@ -2,17 +2,9 @@
 // of, and in which order a tile has them.
 #pragma once
 
-#include <deep_gemm/types.cuh>
+#include <deep_gemm/activation.cuh>
 
 namespace deep_gemm {
-
-/// gate * sigmoid(alpha * gate) * (up + up_shift); or (up + up_shift) times GELU of the gate, by tanh or by erf.
-enum class GateKind : int32_t { none, swiglu, geglu_tanh, geglu_erf };
-
-/// Of SwiGLU: gates are at most `limit`, ups at most so far from 0 (infinite: no limit).
-struct GateNumbers {
-    float limit, alpha, up_shift;
-};
 
 /// Rows of B: all gates and then all ups, or each gate followed by its up. Or in the order of tiles, in which they were
 /// packed, while C and bias lie as the rows did. Or rows, C and bias in that order, 8 gates and their 8 ups in turn,
