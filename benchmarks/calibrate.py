@@ -207,8 +207,12 @@ def write(document: dict, path: Path) -> None:
     number: dict[tuple, int] = {}
     problems = []
     for problem in document["problems"]:
-        rows = [[number.setdefault(tuple(config), len(number)), us] for *config, us in problem["rows"]]
-        problems.append({name: value for name, value in problem.items() if value is not None} | {"rows": rows})
+        columns = {
+            "configs": [number.setdefault(tuple(config), len(number)) for *config, _ in problem["rows"]],
+            "us": [us for *_, us in problem["rows"]],
+        }
+        kept = {name: value for name, value in problem.items() if name != "rows" and value is not None}
+        problems.append(kept | columns)
     facts = {name: value for name, value in document.items() if name != "problems"} | {"configs": list(number)}
     head = ",\n".join(f' "{name}": {json.dumps(value, separators=(",", ":"))}' for name, value in facts.items())
     lines = ",\n  ".join(json.dumps(problem, separators=(",", ":")) for problem in problems)

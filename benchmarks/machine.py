@@ -115,8 +115,9 @@ def read_result(path: Path) -> dict:
 
 
 def read_calibration(path: Path) -> dict:
-    """What calibrate.py wrote. Its rows have the number of a config and a time; here each has the config itself."""
+    """What calibrate.py wrote: configs by their numbers, and their times; here rows of each config and its time."""
     document = json.loads(path.read_text())
     for problem in document["problems"]:
-        problem["rows"] = [[*document["configs"][number], us] for number, us in problem["rows"]]
+        measured = zip(problem.pop("configs"), problem.pop("us"), strict=True)
+        problem["rows"] = [[*document["configs"][number], us] for number, us in measured]
     return document
