@@ -49,7 +49,7 @@ LogitsPlan plan_sm80(LogitsConfig c, int32_t wanted, const TargetRow& target) {
     while (sm80::plan_logits_smem(c).bytes > kMaxSmemBytes) --c.rows;
     return {.arch = scales_blocks ? Arch::sm120 : Arch::sm80,
             .config = c,
-            .threads = sm80::kLogitsThreads,
+            .threads = static_cast<uint32_t>(sm80::logits_threads(c)),
             .smem_bytes = static_cast<uint32_t>(sm80::plan_logits_smem(c).bytes)};
 }
 

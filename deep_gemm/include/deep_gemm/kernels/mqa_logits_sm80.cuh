@@ -16,7 +16,7 @@ DG_DEVICE void run_mqa_logits_sm80(const LogitsParams& params) {
     const int32_t warp = __shfl_sync(0xffffffff, threadIdx.x / 32, 0), lane = ptx::lane();
     ptx::wait_for_previous_grid();
     auto& share_smem = *reinterpret_cast<ShareSmem*>(dynamic_smem + plan_logits_smem(c).share);
-    ShareWalk<c> walk(share_of_cta<c, kLogitsThreads>(share_smem, true, params));
+    ShareWalk<c> walk(share_of_cta<c, logits_threads(c)>(share_smem, true, params));
     LogitsSegment segment;
     while (walk.next(segment, lane, params)) {
         load_queries<c>(dynamic_smem, segment.atom, params);
@@ -25,8 +25,8 @@ DG_DEVICE void run_mqa_logits_sm80(const LogitsParams& params) {
         __syncthreads();
     }
     if (params.cleaned)
-        clean_logits<c>(static_cast<int32_t>(blockIdx.x) * kLogitsWarps + warp,
-                        static_cast<int32_t>(gridDim.x) * kLogitsWarps, lane, params);
+        clean_logits<c>(static_cast<int32_t>(blockIdx.x) * logits_warps(c) + warp,
+                        static_cast<int32_t>(gridDim.x) * logits_warps(c), lane, params);
 }
 
 }  // namespace deep_gemm

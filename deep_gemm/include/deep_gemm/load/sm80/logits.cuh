@@ -16,7 +16,7 @@ DG_DEVICE void load_queries(uint8_t* smem, int32_t atom, const LogitsParams& p) 
     constexpr LogitsSmemPlan kPlan = plan_logits_smem(c);
     const AtomRows rows = rows_of_atom<c>(atom, p);
     const int32_t end = rows.first + rows.count;
-    for (int32_t column = static_cast<int32_t>(threadIdx.x); column < c.columns(); column += kLogitsThreads) {
+    for (int32_t column = static_cast<int32_t>(threadIdx.x); column < c.columns(); column += logits_threads(c)) {
         const int32_t row = rows.first + column / c.padded_heads, head = column % c.padded_heads;
         const bool exists = row < end && head < c.heads;
         const uint8_t* const source = p.query_data + row * p.query_stride + head * p.query_head_stride;
@@ -44,7 +44,7 @@ DG_DEVICE void load_queries(uint8_t* smem, int32_t atom, const LogitsParams& p) 
         if constexpr (c.exponents_in_instruction())
             reinterpret_cast<uint32_t*>(smem + kPlan.exponents)[column] = exponents;
     }
-    for (int32_t i = static_cast<int32_t>(threadIdx.x); i < c.rows; i += kLogitsThreads)
+    for (int32_t i = static_cast<int32_t>(threadIdx.x); i < c.rows; i += logits_threads(c))
         reinterpret_cast<KeyRange*>(smem + kPlan.ranges)[i] =
             i < rows.count ? keys_of_row<c>(rows.first + i, rows.request, p) : KeyRange{};
 }

@@ -164,11 +164,11 @@ DG_DEVICE void score_segment(const uint8_t* smem, const LogitsSegment& segment, 
     WarpKeys<c> keys;
     if (warp < pieces) loaded.load(segment.first_key + warp * kLogitsKeys, blocks, lane, own_key, p);
 #pragma unroll 1
-    for (int32_t piece = warp; piece < pieces; piece += kLogitsWarps) {
+    for (int32_t piece = warp; piece < pieces; piece += logits_warps(c)) {
         const int32_t first_key = segment.first_key + piece * kLogitsKeys, key = first_key + own_key;
         keys.convert(loaded, lane);
-        if (piece + kLogitsWarps < pieces)
-            loaded.load(first_key + kLogitsWarps * kLogitsKeys, blocks, lane, own_key, p);
+        if (piece + logits_warps(c) < pieces)
+            loaded.load(first_key + logits_warps(c) * kLogitsKeys, blocks, lane, own_key, p);
 #pragma unroll 1
         for (int32_t row = 0; row < rows.count; ++row) {
             const KeyRange seen = ranges[row];
