@@ -103,6 +103,7 @@ private:
 bool share_memory(const TensorView& x, const TensorView& y) {
     const int64_t x_bytes = static_cast<int64_t>(extent_bytes(x)), y_bytes = static_cast<int64_t>(extent_bytes(y));
     const int64_t x_begin = reinterpret_cast<int64_t>(x.data()), y_begin = reinterpret_cast<int64_t>(y.data());
+    if (x_begin == 0 || y_begin == 0) return false;  // a shape without memory: other memory may lie as low (a heap)
     if (x_bytes == 0 || y_bytes == 0 || x_begin + x_bytes <= y_begin || y_begin + y_bytes <= x_begin) [[likely]]
         return false;
     return ByteRuns(x).overlap(ByteRuns(y));
