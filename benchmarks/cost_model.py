@@ -193,6 +193,7 @@ def on_gpu(x: dict, gpu: str) -> dict:
     return x | {
         "clock_mhz": x["clock_mhz"] * own["clock_mhz"] / fitted["clock_mhz"],
         "memory_gb_per_s": x["memory_gb_per_s"] * own["memory_gb_per_s"] / fitted["memory_gb_per_s"],
+        "tflops": x["tflops"] * own["watts"] / fitted["watts"],
         "slower_products": fitted["products_per_cycle"] / own["products_per_cycle"],
     }
 

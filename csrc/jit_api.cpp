@@ -146,6 +146,7 @@ Object card_facts(const std::string& name) {
             {"clock_mhz", card.clock_mhz},
             {"memory_gb_per_s", card.memory_gb_per_s},
             {"l2_mib", card.l2_mib},
+            {"watts", card.watts},
             {"products_per_cycle", rates.products_per_cycle},
             {"integer_products_per_cycle", rates.integer_products_per_cycle}};
 }

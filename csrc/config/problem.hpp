@@ -26,10 +26,11 @@ constexpr int32_t alignment_of(uint64_t bytes) { return 1 << std::countr_zero(by
 /// start at multiples of kBestAlignment.
 constexpr int32_t alignment_as_read(uint64_t bytes) { return bytes % 16 == 0 ? alignment_of(bytes) : kBestAlignment; }
 
-/// What a GPU has of what costs go by (cards.hpp): memory is that of so many SMs; products are pairs that an SM
-/// multiplies in a cycle, of 16 bits with FP32 sums and of 8-bit integers.
+/// What a GPU has of what costs go by (cards.hpp): memory and power are that of so many SMs; products are pairs that an
+/// SM multiplies in a cycle, of 16 bits with FP32 sums and of 8-bit integers.
 struct GpuRates {
-    int32_t sms = 0, clock_mhz = 0, memory_gb_per_s = 0, products_per_cycle = 0, integer_products_per_cycle = 0;
+    int32_t sms = 0, clock_mhz = 0, memory_gb_per_s = 0, watts = 0, products_per_cycle = 0,
+            integer_products_per_cycle = 0;
     bool operator==(const GpuRates&) const = default;
 };
 

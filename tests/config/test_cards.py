@@ -33,6 +33,7 @@ def test_tensor_cores_multiply_what_they_can(gpu) -> None:
     """A power of two a cycle and SM, up to a sheet that gives rates at a lower clock than the boost clock: what a slip
     of the pen in SMs, clock or rates would break."""
     facts = C.card_facts(gpu)
+    assert facts["watts"] > 0
     for name in ("products_per_cycle", "integer_products_per_cycle"):
         power = 2 ** round(math.log2(facts[name]))
         assert 0.92 * power < facts[name] < 1.01 * power, name
@@ -65,6 +66,13 @@ def test_an_h20_has_slower_tensor_cores_and_fewer_sms() -> None:
     assert slower > 4  # 296 TFLOPS of FP8 for 1,979
     few = {"m": 1, "n": 7168, "k": 16384}
     assert pick(H20, **few).cost < 1.5 * pick(H200, **few).cost
+
+
+def test_half_the_power_is_less_than_fewer_sms_take() -> None:
+    """Of an H100 PCIe: with an H200's watts its SMs and their clock would make it 1.31 times."""
+    sizes = {"m": 4096, "n": 7168, "k": 16384}
+    slower = pick("NVIDIA H100 PCIe", **sizes).cost / pick(H200, **sizes).cost
+    assert 1.45 < slower < 2
 
 
 def tile_on_a_fake_gpu(**driver: str) -> str:

@@ -117,11 +117,13 @@ struct CostConstants {
     }
 };
 
-/// The same for another GPU than the H200 that they were fitted on: its clock, its memory, its tensor cores.
+/// The same for another GPU than the H200 that they were fitted on: its clock, its memory, its tensor cores, and its
+/// power, as if a product always took the same energy.
 inline CostConstants cost_constants(CostConstants x, const GpuRates& gpu) {
     static const GpuRates fitted = find_card("NVIDIA H200")->rates();
     x.clock_mhz *= static_cast<double>(gpu.clock_mhz) / fitted.clock_mhz;
     x.memory_gb_per_s *= static_cast<double>(gpu.memory_gb_per_s) / fitted.memory_gb_per_s;
+    x.tflops *= static_cast<double>(gpu.watts) / fitted.watts;
     x.slower_products = static_cast<double>(fitted.products_per_cycle) / gpu.products_per_cycle;
     return x;
 }
