@@ -16,6 +16,7 @@ from reference import product_nt
 from shapes import ALIGNMENT, MASKED_MAX_M, draw
 
 import deep_gemm
+from deep_gemm._products import function_name
 from deep_gemm.testing import calc_diff, count_bytes
 
 # An H200's (summary.KNOWN_GPU): efficiency is given for no other.
@@ -163,7 +164,7 @@ def dense(numbers: Numbers, m: int, n: int, k: int, device: torch.device, seed: 
     b = numbers.weights(random_values((n, k), device, seed + 1))
     d = torch.empty((m, n), dtype=torch.bfloat16, device=device)
     return Problem(
-        f"{numbers.name}_gemm_nt",
+        function_name(numbers.name, "dense"),
         (whole(numbers.given_rows(a)), whole(numbers.given_weights(b)), d),
         poison=lambda: d.fill_(float("nan")),
         check=lambda: difference(d, whole(a), whole(b)),
@@ -235,7 +236,7 @@ def contiguous(
     d = torch.empty((m, n), dtype=torch.bfloat16, device=device)
     rows = sum(counts)
     return Problem(
-        f"m_grouped_{numbers.name}_gemm_nt_contiguous",
+        function_name(numbers.name, "contiguous"),
         (whole(numbers.given_rows(a)), whole(numbers.given_weights(b)), d, layout),
         poison=lambda: d.fill_(float("nan")),
         check=lambda: worst(difference(d[where], part_of(a, where), part_of(b, g)) for g, where in enumerate(parts)),
@@ -274,7 +275,7 @@ def masked(
         return worst(difference(of_d, whole(of_a), part_of(b, g)) for g, (of_d, *of_a) in enumerate(firsts))
 
     return Problem(
-        f"m_grouped_{numbers.name}_gemm_nt_masked",
+        function_name(numbers.name, "masked"),
         (whole(room), whole(numbers.given_weights(b)), d, masked_m, tokens),
         poison=lambda: d.fill_(float("nan")),
         check=check,

@@ -133,7 +133,7 @@ private:
 
 const Card& card_named(const std::string& name) {
     const Card* const card = find_card(name);
-    require(card != nullptr, "gpu must be one of ", card_names(), ", got '", name, "'");
+    require(card != nullptr, "gpu must be one of ", Later{card_names}, ", got '", name, "'");
     return *card;
 }
 
@@ -156,7 +156,7 @@ std::string gpus() { return card_names(); }
 /// `gpu`: that one, or empty, and the first of the target.
 int64_t open_recorder(const std::string& target, int64_t num_sms, const std::string& gpu) {
     const TargetRow* const row = find_target(target);
-    require(row != nullptr, "there are kernels for ", targets_text(), ", not for ", target);
+    require(row != nullptr, "there are kernels for ", Later{targets_text}, ", not for ", target);
     require(num_sms >= 1 && num_sms < (1 << 16), "num_sms must be between 1 and 65,535, got ", num_sms);
     const TargetFacts& facts = row->facts;
     const Card* const card = gpu.empty() ? nullptr : &card_named(gpu);

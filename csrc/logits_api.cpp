@@ -41,7 +41,7 @@ Object logits_kernel(const Object& fields, const std::string& target) {
     require_kinds(call);
     require(call.rows > 0, "rows must be positive, got ", call.rows);
     const TargetRow* const found = find_target(target);
-    require(found != nullptr, "there are kernels for ", targets_text(), ", not for ", target);
+    require(found != nullptr, "there are kernels for ", Later{targets_text}, ", not for ", target);
     const LogitsPlan plan = plan_logits(call, *found);
     const jit::KernelSource source = render_logits(plan);
     return {{"name", source.name},

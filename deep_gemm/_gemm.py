@@ -12,6 +12,7 @@ import torch
 from . import batched, bf16, bf16_weights, fp4, fp8_fp4, fp8_fp4_grouped, fp8_int4, int4, int8, int8_int4, k_grouped
 from ._dtypes import E8M0, FP4_PAIR
 from ._output import Output
+from ._products import function_name
 from .epilogue import Epilogue
 from .weights import PackedWeights
 
@@ -207,11 +208,11 @@ def takes_epilogue(a: Any, b: Any, grouping: Grouping | None) -> bool:
 
 def _function(name: str, grouping: Grouping | None, a: Any) -> Callable[..., None]:
     if grouping is None:
-        wanted = f"{name}_gemm_nt"
+        wanted = function_name(name, "dense")
     elif isinstance(grouping, Contiguous):
-        wanted = f"m_grouped_{name}_gemm_nt_contiguous"
+        wanted = function_name(name, "contiguous")
     elif isinstance(grouping, Masked):
-        wanted = f"m_grouped_{name}_gemm_nt_masked"
+        wanted = function_name(name, "masked")
     elif isinstance(grouping, KGroups):
         data = _parts(a)[0]
         lies = "nt" if getattr(data, "ndim", 2) == 1 else "tn"

@@ -11,6 +11,7 @@ import torch
 from . import mega_moe
 from ._model_calls import Limits, OtherCalls
 from ._precompile import Part
+from ._products import PRODUCTS
 from ._recording import placeholder
 from ._simulated_ranks import SimulatedRank, SimulatedRanks
 from .weights.blank import blank_weights
@@ -19,7 +20,7 @@ from .weights.packings import FOLDED, packing_of
 if TYPE_CHECKING:
     from ._models import ModelWeight
 
-_PRODUCTS = {"fp8": None, "fp8_int4": "int4", "fp8_fp4": "e2m1"}
+_SERVED = [name for name, product in PRODUCTS.items() if product.activations == "fp8"]
 _COUNTS_A_PART = 256
 
 
@@ -37,8 +38,8 @@ def whole_layer_calls(weights: Sequence[ModelWeight], limits: Limits) -> OtherCa
     if not pairs:
         raise ValueError("mega_moe must be False for a model without experts")
     up, down = pairs
-    if up.calls.product not in _PRODUCTS:
-        raise ValueError(f"mega_moe is for experts of {', '.join(_PRODUCTS)}, not of {up.calls.product}")
+    if up.calls.product not in _SERVED:
+        raise ValueError(f"mega_moe is for experts of {', '.join(_SERVED)}, not of {up.calls.product}")
     counts = range(1, limits.max_m + 1)
     parts = [counts[first : first + _COUNTS_A_PART] for first in range(0, len(counts), _COUNTS_A_PART)]
     make = _maker(up, down, limits.max_m)
@@ -74,7 +75,7 @@ def _maker(up: ModelWeight, down: ModelWeight, most: int) -> Callable[[int], Non
 
 def _weights(weight: ModelWeight, gate_up: str | None) -> Any:
     shape = weight.calls.experts, weight.n, weight.k
-    element = _PRODUCTS[weight.calls.product]
+    element = PRODUCTS[weight.calls.product].weights
     if element is None:
         scales = placeholder(shape[0], -(-shape[1] // 128), -(-shape[2] // 128), dtype=torch.float32)
         return placeholder(*shape, dtype=torch.float8_e4m3fn), scales

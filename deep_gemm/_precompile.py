@@ -9,40 +9,14 @@ from dataclasses import dataclass, field
 from . import jit
 from ._extension import C
 from ._numbers import integer
+from ._products import DEFAULT_PRODUCT, GROUPINGS, PACKED, PRODUCTS
 from ._progress import progress as with_progress
 from ._recorded_calls import RecordedCalls
 from ._recording import Machine, RecordedKernel, Recording, record, sms_of
 from ._targets import HOPPER_TARGET
 from .settings import get_mk_alignment_for_contiguous_layout
 
-# By what functions' names begin with: operands of one kind, and element and activations of packed weights.
-_OPERANDS = ("fp8", "bf16", "fp16", "int8", "fp4")
-_WEIGHTS = {
-    "fp8_int4": ("int4", "fp8"),
-    "int8_int4": ("int4", "int8"),
-    "int4": ("int4", "int4"),
-    "fp8_fp4": ("e2m1", "fp8"),
-    "bf16_int4": ("int4", "bf16"),
-    "bf16_fp4": ("e2m1", "bf16"),
-    "bf16_fp8": ("e4m3", "bf16"),
-    "bf16_int8": ("int8", "bf16"),
-}
-_GROUP_SIZES = {
-    "fp8_int4": 128,
-    "int8_int4": None,
-    "int4": None,
-    "fp8_fp4": 32,
-    "bf16_int4": 128,
-    "bf16_fp4": 32,
-    "bf16_fp8": 128,
-    "bf16_int8": 128,
-    "fp4": 32,
-}
-_TAKE_STEPS = ("fp8", "bf16", "fp16", "fp4", "fp8_fp4")
 _FP4_GROUPS = (32, 16)  # MXFP4, NVFP4
-PRODUCTS = (*_OPERANDS, *_WEIGHTS)
-PACKED = (*_WEIGHTS,)
-GROUPINGS = ("dense", "contiguous", "psum", "masked")
 OUTPUTS = ("bf16", "fp16", "fp32")
 BIASES = ("bf16", "fp32")
 
@@ -56,7 +30,7 @@ _CALLS_A_PART = 512  # recorded by one thread, one after the other
 class Calls:
     """Calls of one function with one kind of arguments."""
 
-    product: str = "fp8"
+    product: str = DEFAULT_PRODUCT
     grouping: str = "dense"
     experts: int = 1
     expected_m: int = 0
@@ -76,36 +50,26 @@ class Calls:
     scales: Mapping[str, int] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        for name, known in (("product", PRODUCTS), ("grouping", GROUPINGS)):
+        for name, known in (("product", [*PRODUCTS]), ("grouping", [*GROUPINGS])):
             if getattr(self, name) not in known:
                 raise ValueError(f"{name} must be one of {', '.join(known)}, got {getattr(self, name)!r}")
-        for name, known in (("output", OUTPUTS), ("bias", BIASES)):
-            if getattr(self, name) not in (None, *known):
-                raise ValueError(f"{name} must be None or one of {', '.join(known)}, got {getattr(self, name)!r}")
+        for name, dtypes in (("output", [*OUTPUTS]), ("bias", [*BIASES])):
+            if getattr(self, name) not in (None, *dtypes):
+                raise ValueError(f"{name} must be None or one of {', '.join(dtypes)}, got {getattr(self, name)!r}")
         of_packed = {"group_size": DEFAULT} | dict.fromkeys(_PACKED_FLAGS, False)
-        for name, default in of_packed.items() if self.product not in _WEIGHTS else ():
+        for name, default in of_packed.items() if self.product not in PACKED else ():
             if getattr(self, name) != default and (name, self.product) != ("group_size", "fp4"):
-                raise ValueError(
-                    f"{name} is of products with packed weights ({', '.join(_WEIGHTS)}), not {self.product}"
-                )
+                raise ValueError(f"{name} is of products with packed weights ({', '.join(PACKED)}), not {self.product}")
         if self.fp32_scales and self.product != "fp8":
             raise ValueError(f"fp32_scales is of FP8 operands, not of {self.product}")
-        if self.alpha and self.product not in _TAKE_STEPS:
-            raise ValueError(f"alpha goes with {', '.join(_TAKE_STEPS)}, not with {self.product}")
-        if self.row_scale and self.product not in _TAKE_STEPS:
-            raise ValueError(f"row_scale goes with {', '.join(_TAKE_STEPS)}, not with {self.product}")
         if self.product == "fp4" and self.scale_group() not in _FP4_GROUPS:
             raise ValueError(f"group_size of FP4 operands must be 32 (MXFP4) or 16 (NVFP4), got {self.scale_group()}")
         if self.grouping == "dense" and self.experts != 1:
             raise ValueError(f"experts go with a grouping, but the grouping is 'dense' and experts are {self.experts}")
 
-    def weights_form(self) -> tuple[str, str, int | None]:
-        """Element of packed weights, what activations they are for, and the K that shares a scale."""
-        return *_WEIGHTS[self.product], self.scale_group()
-
     def scale_group(self) -> int | None:
         """The K of packed weights, or of FP4 operands, that shares a scale."""
-        size = _GROUP_SIZES[self.product] if self.group_size == DEFAULT else self.group_size
+        size = PRODUCTS[self.product].group_size if self.group_size == DEFAULT else self.group_size
         return None if size is None else integer("group_size", size)
 
     def row_counts(self, max_m: int) -> list[int]:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from . import epilogue
+from ._products import PRODUCTS, function_name
 from ._recording import placeholder
 from ._targets import BLACKWELL_TARGETS
 from .layout import get_tma_aligned_size
@@ -117,14 +118,7 @@ class RecordedCalls:
     def _function(self) -> Callable[..., None]:
         import deep_gemm
 
-        product = "bf16" if self.calls.product == "fp16" else self.calls.product
-        names = {
-            "dense": f"{product}_gemm_nt",
-            "contiguous": f"m_grouped_{product}_gemm_nt_contiguous",
-            "psum": f"m_grouped_{product}_gemm_nt_contiguous",
-            "masked": f"m_grouped_{product}_gemm_nt_masked",
-        }
-        name = names[self.calls.grouping]
+        name = function_name(self.calls.product, self.calls.grouping)
         function: Callable[..., None] = getattr(deep_gemm, name)
         given = {*self.how, *self._epilogue(1), *(() if self.c is None else ("c",))}
         if unknown := sorted(given - {*inspect.signature(function).parameters}):
@@ -146,7 +140,7 @@ class RecordedCalls:
     def _tokens(self) -> tuple[torch.Tensor | None, ...]:
         """Data, and what belongs to it."""
         calls, rows, k = self.calls, self.max_m, self.k
-        activations = calls.product.partition("_")[0]
+        activations = PRODUCTS[calls.product].activations
         shape = (*self.a_groups, rows)
         if activations in ("bf16", "fp16"):
             return (placeholder(*shape, k, dtype=_DTYPES["fp16" if activations == "fp16" else "bf16"]),)
@@ -207,7 +201,8 @@ class RecordedCalls:
 
     def _packed_weights(self) -> PackedWeights:
         calls = self.calls
-        element, activations, group_size = calls.weights_form()
+        product, group_size = PRODUCTS[calls.product], calls.scale_group()
+        element, activations = str(product.weights), product.activations
         packing = packing_of(element, activations)
         shape = (*self.groups, self.n, self.k)
         if packing.in_rows and self.blackwell:

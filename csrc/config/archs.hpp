@@ -70,13 +70,14 @@ inline std::string targets_text() {
 
 inline Arch arch_of(std::string_view target) {
     const std::optional<Arch> found = find_arch(target);
-    require(found.has_value(), "there are kernels for ", targets_text(), ", not for ", target);
+    require(found.has_value(), "there are kernels for ", Later{targets_text}, ", not for ", target);
     return *found;
 }
 
 inline Arch arch_of(const DeviceFacts& facts) {
     const std::optional<Arch> found = find_arch(facts.target);
-    require_runtime(found.has_value(), "GEMMs run on ", targets_text(), ", but ", facts.name, " is an ", facts.target);
+    require_runtime(found.has_value(), "GEMMs run on ", Later{targets_text}, ", but ", facts.name, " is an ",
+                    facts.target);
     return *found;
 }
 

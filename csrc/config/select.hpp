@@ -56,9 +56,11 @@ Choice select(const Problem& problem) {
     const std::optional<Candidate> best = cheapest<Spec>(problem);
     require(best || (problem.block_m_multiple == 1 && problem.block_n_multiple == 1),
             "no tile has a height that is a multiple of ", problem.block_m_multiple,
-            " and a width that is a multiple of ", problem.block_n_multiple,
-            is_m_grouped(problem.grouping) ? concat(" and serves experts aligned to ", problem.m_alignment, " rows")
-                                           : "",
+            " and a width that is a multiple of ", problem.block_n_multiple, Later{[&] {
+                return is_m_grouped(problem.grouping)
+                           ? concat(" and serves experts aligned to ", problem.m_alignment, " rows")
+                           : "";
+            }},
             ": see set_block_size_multiple_of");
     require(best || !is_m_grouped(problem.grouping) || problem.grouping == Grouping::masked,
             "no tile of this architecture has a height that divides ", problem.m_alignment,

@@ -13,7 +13,7 @@ namespace {
 
 const TargetRow& target_of(const DeviceFacts& facts) {
     const TargetRow* const target = find_target(facts.target);
-    require_runtime(target != nullptr, "index logits run on ", targets_text(), ", but ", facts.name, " is an ",
+    require_runtime(target != nullptr, "index logits run on ", Later{targets_text}, ", but ", facts.name, " is an ",
                     facts.target);
     return *target;
 }

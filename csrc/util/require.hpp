@@ -52,6 +52,14 @@ private:
     void (*print_)(std::ostream&, const void*);
 };
 
+/// What only a message says, and takes time to write: made where it is printed.
+template <typename Make>
+struct Later {
+    Make make;
+
+    friend std::ostream& operator<<(std::ostream& out, const Later& text) { return out << text.make(); }
+};
+
 std::string concat_parts(std::initializer_list<Printed> parts);
 [[noreturn, gnu::cold]] void fail_with(ErrorKind kind, std::initializer_list<Printed> parts);
 

@@ -9,7 +9,8 @@ from typing import Any
 import torch
 
 from .. import layout, weights
-from .._precompile import PACKED, Calls
+from .._precompile import Calls
+from .._products import PACKED, PRODUCTS
 from ..utils.math import (
     cast_back_from_fp4,
     ceil_div,
@@ -141,7 +142,8 @@ def _plain_weights(kind: str, w: torch.Tensor, wanted: Wanted) -> Operand:
 
 
 def _packed_weights(product: str, n: int, k: int, lead: list[int], count: int, wanted: Wanted) -> Operand:
-    element, activations, group = Calls(product, group_size=wanted.group_size).weights_form()
+    kind, group = PRODUCTS[product], Calls(product, group_size=wanted.group_size).scale_group()
+    element = str(kind.weights)
     made = [_codes(element, wanted.normal(n, k), group, wanted.zero_points) for _ in range(count)]
     values, scales = [each[0] for each in made], [each[1] for each in made]
     zeros = [zero for _, _, zero in made if zero is not None]
@@ -150,7 +152,7 @@ def _packed_weights(product: str, n: int, k: int, lead: list[int], count: int, w
         scales if lead else scales[0],
         None if not zeros else zeros if lead else zeros[0],
         element=f"u{element}" if wanted.zero_points else element,
-        activations=activations,
+        activations=kind.activations,
         group_size=group,
     )
     return Operand(packed, lambda g: _of(packed.dequantize())(g))

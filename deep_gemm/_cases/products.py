@@ -9,7 +9,8 @@ from typing import Any
 
 import torch
 
-from .._precompile import PACKED, PRODUCTS, Calls
+from .._precompile import Calls
+from .._products import PACKED, PRODUCTS, function_name
 from ..settings import get_mk_alignment_for_contiguous_layout
 from ..utils.math import align, ceil_div, transpose_packed_fp4
 from .case import Case, Wanted, byte_count, worst
@@ -76,11 +77,7 @@ def of_calls(calls: Calls, shape: tuple[int, ...], wanted: Wanted) -> Case:
     """Of a model's weight: its function, with rows of each expert where there are experts."""
     import deep_gemm
 
-    family = "bf16" if calls.product == "fp16" else calls.product
-    name = {
-        "dense": f"{family}_gemm_nt",
-        "masked": f"m_grouped_{family}_gemm_nt_masked",
-    }.get(calls.grouping, f"m_grouped_{family}_gemm_nt_contiguous")
+    name = function_name(calls.product, calls.grouping)
     return make(getattr(deep_gemm, name), name, calls.product, calls.grouping, shape, wanted)
 
 
@@ -121,7 +118,7 @@ def _dense(
     function: Callable[..., Any], name: str, product: str, shape: tuple[int, ...], wanted: Wanted, layout: str
 ) -> Case:
     m, n, k = shape
-    a = tokens(product.partition("_")[0], (m, k), wanted)
+    a = tokens(PRODUCTS[product].activations, (m, k), wanted)
     b = of_weights(_kind_of_weights(product, layout), (n, k), wanted)
     d = torch.full((m, n), float("nan"), dtype=_out_dtype(product), device=wanted.device)
     given_a = _turned(a.argument) if layout[0] == "t" else a.argument
@@ -144,7 +141,7 @@ def _of_torch(
     product: str, given_a: Any, given_b: Any, a: Operand, b: Operand, layout: str, d: torch.Tensor
 ) -> tuple[Callable[[], Any] | None, str]:
     """Torch's own product of the same numbers, where it has one, and what it is."""
-    if product.partition("_")[0] in ("bf16", "fp16"):
+    if PRODUCTS[product].activations in ("bf16", "fp16"):
         x = given_a.T if layout[0] == "t" else given_a
         w = given_b if isinstance(given_b, torch.Tensor) else b.values(0).to(d.dtype)
         w = w if layout[1] == "n" else w.T
@@ -178,7 +175,7 @@ def _experts(
     masked = grouping == "masked"
     room = align(m, 64 if masked else get_mk_alignment_for_contiguous_layout())
     rows = (experts, room) if masked else (experts * room,)
-    a = tokens(product.partition("_")[0], (*rows, k), wanted)
+    a = tokens(PRODUCTS[product].activations, (*rows, k), wanted)
     d = torch.full((*rows, n), float("nan"), dtype=_out_dtype(product), device=wanted.device)
     numbers = torch.arange(experts, dtype=torch.int32, device=wanted.device)
     how: dict[str, Any] = {}

@@ -8,7 +8,8 @@ from dataclasses import fields
 from .. import _models, jit
 from .._extension import C
 from .._model_calls import Limits
-from .._precompile import PRODUCTS, Calls, kernels_of, output_for
+from .._precompile import Calls, kernels_of, output_for
+from .._products import DEFAULT_PRODUCT
 from .._recorded_calls import RecordedCalls
 from .._recording import Machine, sms_of
 from .._targets import BLACKWELL_TARGETS
@@ -104,7 +105,7 @@ def kernels_of_model(arguments: argparse.Namespace, output: Output) -> list[jit.
         arguments.model,
         tensor_parallel=arguments.tensor_parallel,
         expert_parallel=arguments.expert_parallel,
-        product=arguments.product if arguments.product != PRODUCTS[0] else None,
+        product=arguments.product if arguments.product != DEFAULT_PRODUCT else None,
     )
     target = arguments.target
     found = _models.kernels_of_model(

@@ -6,7 +6,8 @@ import argparse
 import re
 
 from .._extension import C
-from .._precompile import DEFAULT, GROUPINGS, PRODUCTS
+from .._precompile import DEFAULT
+from .._products import DEFAULT_PRODUCT, GROUPINGS, PRODUCTS
 from .._targets import GPUS, HOPPER_TARGET
 from .kernels import INT8_SCALES
 
@@ -37,14 +38,14 @@ def group_size(text: str) -> int | str | None:
 
 def add_product(parser: argparse.ArgumentParser) -> None:
     products = parser.add_mutually_exclusive_group()
-    for product in PRODUCTS[1:]:
+    for product in (name for name in PRODUCTS if name != DEFAULT_PRODUCT):
         activations, _, weights = product.upper().partition("_")
         kinds = f"{weights} weights, {activations} activations" if weights else f"{activations} operands"
         name = f"--{product.replace('_', '-')}"
         products.add_argument(
             name, action="store_const", const=product, dest="product", help=f"{kinds} instead of FP8 operands"
         )
-    parser.set_defaults(product=PRODUCTS[0])
+    parser.set_defaults(product=DEFAULT_PRODUCT)
     add_packing(parser)
     parser.add_argument("--token-scales", action="store_true", help="FP8 activations have one scale a token, or one")
     parser.add_argument("--minus-eight", action="store_true", help="int4 weights for FP8 hold -8")

@@ -107,7 +107,7 @@ class Packing:
         return largest if group_size is None else math.gcd(group_size, largest or K_BLOCK)
 
 
-_PACKINGS = {
+PACKINGS = {
     ("int4", "int8"): Packing(-8, 7, 0, 1 / 16, ("s4",), 1.0, True, None, integer_activations=True),
     ("uint4", "int8"): Packing(0, 15, 8, 1 / 16, ("s4",), 1.0, True, None, integer_activations=True),
     ("int4", "int4"): Packing(-8, 7, 0, 1 / 16, ("s4",), 1.0, True, None, integer_activations=True),
@@ -136,9 +136,9 @@ def packing_of(element: str, activations: str) -> Packing:
         raise ValueError(f"element must be one of {', '.join(ELEMENTS)}, got {element!r}")
     if activations not in ACTIVATIONS:
         raise ValueError(f"activations must be one of {', '.join(ACTIVATIONS)}, got {activations!r}")
-    packing = _PACKINGS.get((element, activations))
+    packing = PACKINGS.get((element, activations))
     if packing is None:
-        served = ", ".join(f"{weights} for {tokens}" for weights, tokens in _PACKINGS)
+        served = ", ".join(f"{weights} for {tokens}" for weights, tokens in PACKINGS)
         raise NotImplementedError(
             f"weights of {element} for {activations} activations are not served yet: {served} are"
         )

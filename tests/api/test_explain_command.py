@@ -107,8 +107,6 @@ def test_explain_knows_fp4_operands(options, scaling, alpha, capsys, monkeypatch
 def test_fp4_operands_have_scales_for_32_or_16_of_k() -> None:
     with pytest.raises(ValueError, match=r"group_size of FP4 operands must be 32 \(MXFP4\) or 16 \(NVFP4\), got 64"):
         Calls(product="fp4", group_size=64)
-    with pytest.raises(ValueError, match=r"alpha goes with fp8, bf16, .*, not with int8"):
-        Calls(product="int8", alpha=True)
 
 
 @pytest.mark.parametrize(

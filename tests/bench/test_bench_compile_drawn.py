@@ -10,7 +10,8 @@ from pathlib import Path
 import pytest
 from compiled import Compiled
 from drawn_problems import kind_of
-from matrix import PACKED, pairs
+from matrix import pairs
+from packed_orders import PACKED
 from result_file import read_result
 
 BENCHMARKS = Path(__file__).resolve().parents[2] / "benchmarks"

@@ -66,6 +66,9 @@ def check_product(
             mine = (c[None] if len(shape) == 2 else matrices_of(c, order))[index].double()
             value, size = value + mine, size + mine.abs()
         value, size = steps.of_sums(value, size, tolerance(case.pair, device))
+        if steps.row_weights is not None:
+            weights = matrices_of(steps.row_weights.cpu().double()[..., None], order)[index]
+            value, size = value * weights, size * weights.abs()
         assert_near(matrices[index], value, size, tolerance(case.pair, device))
     return matrices
 
@@ -77,17 +80,19 @@ def check_batch(r: random.Random, call: Call, device: torch.device, m: int, n: i
     expr = r.choice([*FORMS]) if turned else "bhr,hdr->bhd"
     if expr == "bhd,bhr->hdr" and scaled and call.case.scaling_b.rows != 1:
         expr = "bhd,hdr->bhr"
-    steps = PLAIN
+    alpha, gate = r.uniform(-2, 2) if r.random() < 0.2 else None, None
     if expr == "bhr,hdr->bhd" and call.layout[1] == "t" and r.random() < 0.3:
         gate = drawn_gate(r)
         in_blocks = scaled and call.case.scaling_b.rows != 1
         n = r.choice([512] if in_blocks and gate.layout == "halves" else [*GATED_N, *PARTIAL_N])
-        steps = Steps(r.uniform(-2, 2) if r.random() < 0.3 else None, gate)
     problem = Problem(call, torch.Generator().manual_seed(r.randrange(1 << 30)))
     for _ in range(batch):
         problem.add(m, n, k)
     operands = [problem.handed_a(device, "groups"), problem.handed_b(device, "groups")]
     extents, order = (batch, m, n), FORMS[expr][2]
+    shape = tuple(extents[i] for i in order)
+    weights = torch.randn(shape[:-1], generator=problem.generator).to(device) if r.random() < 0.3 else None
+    steps = Steps(alpha, gate, row_weights=weights)
     if expr == "bhr,hdr->bhd":  # in the strides that were drawn
         a = operands[0]
         operands[0] = tuple(part.transpose(0, 1) for part in a) if scaled else a.transpose(0, 1)
@@ -101,7 +106,7 @@ def check_batch(r: random.Random, call: Call, device: torch.device, m: int, n: i
         function(expr, *operands, d, **more, **call.recipe)
 
     expected = [problem.expected(group) for group in range(batch)]
-    check_product(r, problem, tuple(extents[i] for i in order), product, expected, order, device, steps=steps)
+    check_product(r, problem, shape, product, expected, order, device, steps=steps)
 
 
 def turn(tensor: torch.Tensor, order: tuple[int, ...]) -> torch.Tensor:

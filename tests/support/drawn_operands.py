@@ -32,13 +32,9 @@ from matrix import layouts as layouts_of
 from scale_forms import drawn_form
 
 import deep_gemm
+from deep_gemm._products import function_name
 
-NAMES = {
-    "dense": "{}_gemm_{}",
-    "m_contiguous": "m_grouped_{}_gemm_{}_contiguous",
-    "m_psum": "m_grouped_{}_gemm_{}_contiguous",
-    "masked": "m_grouped_{}_gemm_{}_masked",
-}
+NAMES = {name: function_name("{}", name, "{}") for name in ("dense", "m_contiguous", "m_psum", "masked")}
 NO_INTEGERS = ("sm_100f", "sm_103a")  # of SM100's targets
 FLOATS = ("bf16", "fp32", "fp16")
 HUGE = {torch.uint8: 15, torch.int8: 127, torch.int32: 99}

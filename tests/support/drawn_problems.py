@@ -94,10 +94,10 @@ def sizes(r: random.Random, grouping: str) -> dict[str, int]:
     return {"m": extent(r, 1, 4096), "n": width(r, 8, 8192), "k": k, "groups": groups}
 
 
-def takes_gate(pair: Pair, grouping: str, output: str, fields: dict[str, int]) -> bool:
+def takes_gate(pair: Pair, output: str, fields: dict[str, int]) -> bool:
     """Plain pairs, their weights K-major."""
     plain = pair.a == pair.b and pair.a in ("e4m3", "bf16", "fp16", "s8") and output != "s32"
-    return plain and grouping in ("dense", "m_contiguous", "m_psum", "masked") and not fields.get("mn_major_b")
+    return plain and not fields.get("mn_major_b")
 
 
 def gate_fields(r: random.Random, in_blocks: bool, fields: dict[str, int]) -> dict[str, int]:
@@ -117,6 +117,16 @@ def gate_fields(r: random.Random, in_blocks: bool, fields: dict[str, int]) -> di
     return found
 
 
+def batched_steps(pair: Pair, output: str, fields: dict[str, int]) -> dict[str, int]:
+    """RowScale of any batch, and gates of those whose weights are K-major. By themselves: other draws stay."""
+    r = random.Random(repr(sorted(fields.items())))
+    found = {"row_scale": 1} if r.random() < 0.3 else {}
+    if takes_gate(pair, output, fields) and fields.get("compiled_dims") != 3 and r.random() < 0.3:
+        found |= gate_fields(r, pair.b == "e4m3" and not fields.get("per_row_b"), fields)
+        found = {name: value for name, value in found.items() if not name.startswith("quantised")}
+    return found
+
+
 def drawn_problem(r: random.Random, of_arch: list[Pair], num_sms: int) -> Problem:
     pair = r.choice(of_arch)
     grouping, output = r.choice(pair.groupings), r.choice(pair.outputs)
@@ -130,11 +140,14 @@ def drawn_problem(r: random.Random, of_arch: list[Pair], num_sms: int) -> Proble
         left, skipped, right = r.choice(HEADS)
         heads = {"head_left": left, "head_skipped": skipped, "head_right": right}
         fields |= {**heads, "n": (left + right) * extent(r, 1, 128), "add_c": 0, "in_place": 0}
-    if not fields.get("head_skipped") and takes_gate(pair, grouping, output, fields) and r.random() < 0.25:
+    along_m = grouping in ("dense", "m_contiguous", "m_psum", "masked") and not fields.get("head_skipped")
+    if along_m and takes_gate(pair, output, fields) and r.random() < 0.25:
         in_blocks = pair.b in ("e4m3", "s8") and not fields.get("per_row_b")
         fields |= gate_fields(r, in_blocks, fields)
     if r.random() < 0.3:
         fields["compiled_dims"] = r.choice([0, 3, 6, 7])
+    if grouping == "batched":
+        fields |= batched_steps(pair, output, fields)
     fields["batch_invariant"] = int(r.random() < 0.1)
     fields["num_sms"] = num_sms if r.random() < 0.8 else extent(r, 2, num_sms, 2)
     return grouping, fields

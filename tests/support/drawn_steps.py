@@ -12,7 +12,7 @@ import torch
 from inputs import GuardedOutput, ceil_div
 
 from deep_gemm._gates import gated_product
-from deep_gemm.epilogue import Alpha, Chain, Epilogue, GeGLU, SwiGLU
+from deep_gemm.epilogue import Alpha, Chain, Epilogue, GeGLU, RowScale, SwiGLU
 
 GATED_N = [16, 64, 144, 512, 544]  # of these 512 also in halves beside scales of 128 rows
 QUANTISED_N = [512, 544, 768]
@@ -25,14 +25,16 @@ class Steps:
     alpha: float | None = None
     gate: SwiGLU | GeGLU | None = None
     scales: str | None = None  # of a quantised D: "fp32" or "words"
+    row_weights: torch.Tensor | None = None  # of a batch's D, on its device
 
     @property
     def is_plain(self) -> bool:
-        return self.alpha is None and self.gate is None
+        return self.alpha is None and self.gate is None and self.row_weights is None
 
     def epilogue(self) -> Epilogue | None:
         steps: list[Epilogue] = [] if self.alpha is None else [Alpha(self.alpha)]
         steps += [] if self.gate is None else [self.gate]
+        steps += [] if self.row_weights is None else [RowScale(self.row_weights)]
         return None if not steps else steps[0] if len(steps) == 1 else Chain(*steps)
 
     def for_function(self, function: Callable[..., None], more: dict[str, Any]) -> Steps:

@@ -19,6 +19,7 @@ from dataclasses import replace
 from typing import Any
 
 import torch
+from packed_orders import PACKED
 
 import deep_gemm
 from deep_gemm import epilogue
@@ -37,10 +38,7 @@ CONFIG += ("k_warpgroups", "preconvert")
 OUTPUTS = {"bf16": torch.bfloat16, "fp16": torch.float16, "fp32": torch.float32, "s32": torch.int32}
 PLAIN = {"bf16": torch.bfloat16, "fp16": torch.float16, "s8": torch.int8, "e4m3": torch.float8_e4m3fn}
 CODES = getattr(torch, "float4_e2m1fn_x2", torch.int8)  # so that FP32 scales do not make integers of them
-# Of packed weights: the element as `pack_weights` has it, beside 8 and beside 16 bits.
-WEIGHTS = {"s4": "int4", "s4m": "int4", "s4b": "int4", "s8b": "int8", "u8": "uint8", "e4m3p": "e4m3"}
-WEIGHTS |= {"u4": "uint4", "e2m1": "e2m1", "e2m1x": "e2m1"}
-KNOWN = {*CONFIG, *PLAIN, *WEIGHTS, *(f"{name}_output" for name in OUTPUTS), "e2m1r", "fp4", "fp4_a"}
+KNOWN = {*CONFIG, *PLAIN, *PACKED, *(f"{name}_output" for name in OUTPUTS), "e2m1r", "fp4", "fp4_a"}
 KNOWN |= set(
     [
         "m",
@@ -152,7 +150,7 @@ class FieldCall:
         if self.get("fp4_a"):
             return "e2m1r", "e4m3"
         a = next((name for name in ("bf16", "fp16", "s8") if self.get(name)), "e4m3")
-        return a, next((name for name in (*WEIGHTS, "e2m1r") if self.get(name)), a)
+        return a, next((name for name in (*PACKED, "e2m1r") if self.get(name)), a)
 
     def make(self) -> None:
         output = next((dtype for name, dtype in OUTPUTS.items() if self.get(f"{name}_output")), None)
@@ -162,7 +160,7 @@ class FieldCall:
         else:
             a, b = self._tokens(exact), self._weights(exact)
         d = self._output(output or (torch.float16 if self.a == "fp16" else torch.bfloat16))
-        steps = self._steps()
+        steps = self._steps(d[0] if isinstance(d, tuple) else d)
         if steps:
             self.how["epilogue"] = steps[0] if len(steps) == 1 else epilogue.Chain(*steps)
         if self.get("add_c"):
@@ -220,7 +218,7 @@ class FieldCall:
         return data, self._in_form(self._scales("a", self.m, k, self.each_a), "a")
 
     def _weights(self, exact: bool) -> Any:
-        if self.b in WEIGHTS:
+        if self.b in PACKED:
             return self._packed_weights()
         k = self.k // self.groups if self.grouping == "batch_sum" else self.k
         data = self._matrix(self.each_b, self.n, k, self.b, "b")
@@ -300,7 +298,7 @@ class FieldCall:
         beside = {"bf16": "bf16", "fp16": "bf16", "s8": "int8"}.get(self.a, "fp8")
         if self.get("int4_a"):
             beside = "int4"
-        element, order = WEIGHTS[self.b], self.b
+        element, order = PACKED[self.b], self.b
         whole = self.get("channel_scales") or (beside in ("int8", "int4") and not self.get("gran_k_b"))
         group = None if whole else self.get("gran_k_b", 32 if (self.b, beside) == ("e2m1", "fp8") else 128)
         zeros = self.get("zeros_k")
@@ -363,7 +361,7 @@ class FieldCall:
             return q, along_m(self.m, ceil_div(kept, 4 * words), *each, dtype=torch.int32)
         return q, along_m(self.m, ceil_div(kept, scales), *each)
 
-    def _steps(self) -> list[epilogue.Epilogue]:
+    def _steps(self, d: torch.Tensor) -> list[epilogue.Epilogue]:
         steps: list[epilogue.Epilogue] = [epilogue.Alpha(0.5)] if self.get("alpha") else []
         kind, rows = KINDS[self.get("gate")], ROWS[self.get("gate_rows") % len(ROWS)]
         if kind != "none":
@@ -373,7 +371,7 @@ class FieldCall:
                 else epilogue.GeGLU(rows, "tanh" if kind == "geglu_tanh" else "none")
             )
         if self.get("row_scale"):
-            steps.append(epilogue.RowScale(floats(*self.each_a, self.m)))
+            steps.append(epilogue.RowScale(floats(*d.shape[:-1])))
         return steps
 
 

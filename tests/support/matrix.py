@@ -15,6 +15,7 @@ from typing import Any
 
 import torch
 from inputs import ceil_div
+from packed_orders import PACKED
 from scale_forms import LYING, WRITTEN, Form, draw, drawn_form, laid_out, written
 
 import deep_gemm
@@ -38,8 +39,6 @@ DTYPES = {
 FAMILIES = {"bf16": "bf16", "e2m1r": "fp4", "e4m3": "fp8", "fp16": "bf16", "s8": "int8"}
 FP4_FAMILY, FP4 = "fp8_fp4", "e2m1r"
 FP4_VALUES = torch.tensor([0.0, 0.5, 1.0, 1.5, 2.0, 3.0, 4.0, 6.0])
-# Weights that a call takes packed: tests/kernels/test_packed_products.py, test_bf16_weights.py.
-PACKED = ("s4", "s4m", "e2m1", "e2m1x", "u4", "s4b", "e4m3p", "s8b", "u8")
 ALIGNMENT = 128  # of experts' rows
 ADDED_TO = ("dense", "batched", "batch_sum", "k_contiguous")  # groupings that take C
 ONE_RECIPE = ("batched", "k_contiguous")  # groupings whose calls have one granularity for both operands
@@ -105,6 +104,7 @@ def every_pair() -> list[Pair]:
 
 
 def pairs() -> list[Pair]:
+    """Without weights that a call takes packed: tests/kernels/test_packed_products.py, test_bf16_weights.py."""
     return [pair for pair in every_pair() if pair.b not in PACKED]
 
 

@@ -11,7 +11,7 @@ namespace deep_gemm {
 TargetChoice find_choice(const std::string& target) {
     if (target.empty()) return {};
     const TargetRow* const row = find_target(target);
-    require(row != nullptr, "there are kernels for ", targets_text(), ", not for ", target);
+    require(row != nullptr, "there are kernels for ", Later{targets_text}, ", not for ", target);
     return {.target = target, .number = row->facts.number, .max_smem_bytes = row->facts.smem_bytes};
 }
 
@@ -28,7 +28,7 @@ GpuTarget target_of_gpu(const std::string& name, int major, int minor) {
             newest = &row;
     }
     require_runtime(newest != nullptr, "deep_gemm needs a GPU of compute capability 8.0 or newer, but ", name, " has ",
-                    major, ".", minor, "; there are kernels for ", targets_text());
+                    major, ".", minor, "; there are kernels for ", Later{targets_text});
     return {.target = std::string(newest->target), .translated = true};
 }
 

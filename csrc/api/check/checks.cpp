@@ -114,14 +114,14 @@ GemmCall start_call(const OperandArgument& a, const OperandArgument& b, Grouping
     };
     require_type(std::ranges::any_of(kPairs, fits), "there are no kernels for ", facts.target, " that add up in ",
                  dtype_name(sum), ", as this product of ", describe(type_a), " does; there are those of ",
-                 products_text(p.arch));
+                 Later{[&] { return products_text(p.arch); }});
     const auto fits_a = [&](const Pair& pair) { return fits(pair) && pair.a == element_a; };
-    require_type(std::ranges::any_of(kPairs, fits_a), "a must be ", elements_of(&Pair::a, fits), ", got ",
-                 describe(type_a));
+    require_type(std::ranges::any_of(kPairs, fits_a), "a must be ", Later{[&] { return elements_of(&Pair::a, fits); }},
+                 ", got ", describe(type_a));
     const auto* pair =
         std::ranges::find_if(kPairs, [&](const Pair& each) { return fits_a(each) && each.b == element_b; });
-    require_type(pair != std::end(kPairs), b.name, " must be ", elements_of(&Pair::b, fits_a), ", got ",
-                 describe(type_b));
+    require_type(pair != std::end(kPairs), b.name, " must be ", Later{[&] { return elements_of(&Pair::b, fits_a); }},
+                 ", got ", describe(type_b));
     require_device(b.data, b.name, call.device, "a");
     if (const Pair* const by_exponents = find_pair(p.arch, element_a, element_b, Element::ue8m0);
         exponents && by_exponents != nullptr)

@@ -33,8 +33,8 @@ Distances distances_of(const TensorView& given, const ChannelScaled& operand) {
     require(dimensions == 0 ||
                 (dimensions == first + 1 && given.size(first) == rows && (first == 0 || given.size(0) == groups)),
             name, " must be one (a number, or a tensor of one element) or one a row (", rows_name, " = ", rows,
-            " of them", groups > 1 ? concat(" of each of ", groups, " groups") : "", "), got shape ",
-            describe_shape(given), otherwise);
+            " of them", Later{[&] { return groups > 1 ? concat(" of each of ", groups, " groups") : ""; }},
+            "), got shape ", describe_shape(given), otherwise);
     if (dimensions == 0) return {};
     return {.group = groups > 1 ? given.stride(0) : 0,
             .row = rows > 1 ? to_int32(given.stride(first), "the distance between scales") : 0};
@@ -135,9 +135,10 @@ void check_alpha(GemmCall& call, const Alpha& alpha, const TensorView& d) {
     require_device(given, "alpha", call.device, "a");
     const bool of_experts = is_m_grouped(p.grouping) && given.ndim() == 1 && given.size(0) == p.num_groups;
     require(of_experts || given.ndim() == 0 || (given.ndim() == 1 && given.size(0) == 1),
-            "alpha must be a number, or a tensor of one element",
-            is_m_grouped(p.grouping) ? concat(" or of one for each of ", p.num_groups, " experts") : "", ", got shape ",
-            describe_shape(given));
+            "alpha must be a number, or a tensor of one element", Later{[&] {
+                return is_m_grouped(p.grouping) ? concat(" or of one for each of ", p.num_groups, " experts") : "";
+            }},
+            ", got shape ", describe_shape(given));
     require_apart(d, given, "alpha");
     found.data = given.data(), found.bytes = extent_bytes(given);
     if (of_experts && p.num_groups > 1) found.groups = p.num_groups, found.group_stride = given.stride(0);
@@ -158,7 +159,7 @@ void check_row_scale(GemmCall& call, const TensorView& weights, const TensorView
     };
     require(weights.ndim() == axes_of_d.count() - 1 && weights.size(n) == p.m &&
                 (groups < 0 || weights.size(groups) == p.num_groups),
-            kName, " must be ", wanted(), ", got shape ", describe_shape(weights));
+            kName, " must be ", Later{wanted}, ", got shape ", describe_shape(weights));
     require_apart(d, weights, kName);
     p.row_scale = 1;
     p.in_place = 0;  // C is multiplied too, so it cannot be left to the L2 to add
@@ -184,8 +185,8 @@ void check_bias(GemmCall& call, const TensorView& bias, const TensorView& d) {
     require(p.output != Element::s32, "bias must be None where d is int32");
     const int n = is_m_grouped(p.grouping) ? 1 : 0;  // its dimension
     require(bias.ndim() == n + 1 && bias.size(n) == p.n && (n == 0 || bias.size(0) == p.num_groups), "bias must be ",
-            n == 0 ? concat("[N] = [", p.n) : concat("[G, N] = [", p.num_groups, ", ", p.n), "], got shape ",
-            describe_shape(bias));
+            Later{[&] { return n == 0 ? concat("[N] = [", p.n) : concat("[G, N] = [", p.num_groups, ", ", p.n); }},
+            "], got shape ", describe_shape(bias));
     require_apart(d, bias, "bias");
     call.bias = {.data = bias.data(),
                  .group_stride = n == 0 ? 0 : bias.stride(0),

@@ -63,8 +63,8 @@ void check_row_sums(GemmCall& call, const OperandArgument& b) {
     const bool grouped = is_m_grouped(call.problem.grouping);
     const int n = grouped ? 1 : 0;  // its dimension
     require(sums.ndim() == n + 1 && sums.size(n) == call.b.rows && (!grouped || sums.size(0) == call.b.groups), name,
-            " must be ", grouped ? concat("[G, N] = [", call.b.groups, ", ") : "[N] = [", call.b.rows,
-            "], a sum for each row of ", b.name, ", got shape ", describe_shape(sums));
+            " must be ", Later{[&] { return grouped ? concat("[G, N] = [", call.b.groups, ", ") : "[N] = ["; }},
+            call.b.rows, "], a sum for each row of ", b.name, ", got shape ", describe_shape(sums));
     require(call.b.rows == 1 || sums.stride(n) == 1, name, " must have N contiguous, but their strides are ",
             describe_strides(sums));
     call.sums_b = {.data = sums.data(), .group_stride = grouped ? sums.stride(0) : 0, .bytes = extent_bytes(sums)};

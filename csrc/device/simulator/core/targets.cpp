@@ -176,7 +176,7 @@ Target parse_target(std::string_view name) {
     }
     require(good, "the simulator's target must be like sm_90a, got '", name, "'");
     require(std::ranges::any_of(kTargets, [&](const TargetFacts& facts) { return facts.number == target.number; }),
-            "the simulator knows ", known_targets(), ", and these with a or f behind them, not ", name);
+            "the simulator knows ", Later{known_targets}, ", and these with a or f behind them, not ", name);
     return target;
 }
 
