@@ -86,6 +86,7 @@ class TestDense:
             (False, 128, 192),
             (False, 128, 256),
             (False, 192, 128),
+            (False, 192, 192),
             (False, 256, 64),
             (False, 256, 128),
             (True, 64, 64),
@@ -103,6 +104,13 @@ class TestDense:
         m, n, k = 70, 260, 328
         with forced_tile(device, (m, n, k), swapped, rows, cols):
             run_and_check("tt" if not swapped else "nn", m, n, k, device)
+
+    @pytest.mark.parametrize("cluster", [(1, 1, 1), (2, 1, 1), (1, 2, 1)])
+    def test_three_warpgroups_with_wide_tiles(self, device, cluster) -> None:
+        """Of two tiles along M and N, the second ones not whole."""
+        m, n, k = 370, 344, 456
+        with forced_tile(device, (m, n, k), False, 192, 176, cluster):
+            run_and_check("nt", m, n, k, device)
 
     @pytest.mark.sampled(10)
     @pytest.mark.parametrize("layout", LAYOUTS)

@@ -44,7 +44,8 @@ inline bool spills(const GemmConfig& c) {
     if (c.gate.any() && c.rows_operand().packed() && c.scaled() && c.tile.cols >= (two_sets ? 192 : 256)) return true;
     if (c.gate.any() && c.add_c && ((tall && c.tile.cols > 64) || c.tile.cols >= 160)) return true;
     if (!two_sets)
-        return warpgroup_rows(c) / kWgmmaRows * c.tile.cols / 2 > 128 ||
+        return (row_warpgroups(c) == 3 && c.tile.cols > 128 && (c.add_c || c.cluster.k > 1)) ||
+               warpgroup_rows(c) / kWgmmaRows * c.tile.cols / 2 > 128 ||
                (tall && c.split_k.last_tiles && c.tile.cols == 112) ||
                (c.bias != Element::none && !has_fixed_extents(c.grouping) && c.tile.cols > 224);
     if (c.random_rounding && tall && c.tile.cols > 96) return true;

@@ -41,6 +41,8 @@ inline std::vector<TileShape> tile_shapes(const Problem& p, bool swap_ab) {
         for (const int32_t cols : {96, 112, 128}) shapes.push_back({192, cols, k});
         if (!scales_blocks(p))
             for (const int32_t cols : {208, 224, 240, 256}) shapes.push_back({128, cols, k});
+        if (bits(element) == 16)
+            for (const int32_t cols : {176, 192}) shapes.push_back({192, cols, k});
     }
     return shapes;
 }
