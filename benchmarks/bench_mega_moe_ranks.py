@@ -3,12 +3,13 @@
     torchrun --nproc-per-node 2 benchmarks/bench_mega_moe_ranks.py --out results
 
 First, that it is right: each rank's tokens by one-rank layers of all experts, for uneven and empty routings and ranks
-with different numbers of tokens, in each form; and that replays of a graph have equal bits. Then microseconds of a
-call, from tokens in the buffer to results, all ranks together: `graph` (replays one behind the other, in turn with
-`one launch`: `persistent=True`), `call` (without a graph), and `apart`: this library's routing, products and combine
-around NCCL's all-to-all, whose sizes the host must read. `--late`: rank 1 never calls; rank 0 must say so and trap.
+with different numbers of tokens, in each form; and that replays of a graph of an uneven one have equal bits. Then
+microseconds of a call, from tokens in the buffer to results, all ranks together: `graph` (replays one behind the other,
+in turn with `one launch`: `persistent=True`, and `a ring`: of a quarter of the tokens), `call` (without a graph), and
+`apart`: this library's routing, products and combine around NCCL's all-to-all, whose sizes the host must read.
+`--late`: rank 1 never calls; rank 0 must say so and trap.
 
-A rank whose device stands still for 30 s says in which call, and what its counters hold, and ends.
+A rank whose device stands still says in which call (watch.py), and ends.
 """
 
 from __future__ import annotations
@@ -17,7 +18,6 @@ import argparse
 import itertools
 import os
 import statistics
-import threading
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -27,6 +27,7 @@ import torch
 import torch.distributed as dist
 from machine import describe, write_result
 from tables import table
+from watch import Watch
 
 import deep_gemm
 from deep_gemm import quantize, routing
@@ -39,14 +40,15 @@ from deep_gemm.nn.expert_parallel import exchange
 HIDDEN, INNER, CHOICES = 7168, 2048, 8
 ROUNDS, REPLAYS = 7, 1000
 FORMS: dict[str, dict[str, Any]] = {
-    "launches": {},
+    "launches": {"persistent": False},
     "one launch": {"persistent": True},
-    "in parts": {"tokens_at_once": 48},
+    "in parts": {"persistent": False, "tokens_at_once": 48},
     "one launch, a ring of rows": {"persistent": True, "tokens_at_once": 48},
 }
+RING = 4  # part of the tokens whose rows are here at the same time
 CHECKED = (200, 200), (1, 200), (0, 64), (37, 5)  # tokens of ranks in turn
 CHECKED_SIZES = 1024, 512
-TIMEOUT_S, STILL_S = 12.0, 30.0  # of a wait for another rank, and of anything else
+TIMEOUT_S = 12.0  # of a wait for another rank
 Weights = tuple[tuple[torch.Tensor, torch.Tensor], tuple[torch.Tensor, torch.Tensor]]
 
 
@@ -65,39 +67,9 @@ def weights(experts: range, hidden: int, inner: int) -> Weights:
     return l1, l2
 
 
-class Watch:
-    """Ends a process whose device stands still, and says where."""
-
-    def __init__(self, rank: int) -> None:
-        self.rank, self.at, self.since = rank, "", 0.0
-        self.counters: dict[str, torch.Tensor] = {}
-        self.stream = torch.cuda.Stream()
-        threading.Thread(target=self.look, daemon=True).start()
-
-    def begin(self, at: str, layer: Layer | None = None) -> None:
-        buffer = None if layer is None else layer.buffer
-        if buffer is not None and buffer.shared is not None:
-            flags = buffer.shared.part[:528].view(torch.int64)
-            of = {"flags": flags, "calls": buffer.shared.calls, "ready": buffer.ready, "pulled": buffer.pulled}
-            self.counters = {name: each for name, each in of.items() if each is not None}
-        self.at, self.since = at, time.time()
-
-    def end(self) -> None:
-        torch.cuda.synchronize()
-        self.since = 0.0
-
-    def look(self) -> None:
-        while True:
-            time.sleep(0.5)
-            if 0 < self.since < time.time() - STILL_S:
-                print(f"rank {self.rank}: stands still in {self.at}", flush=True)
-                threading.Timer(5, os._exit, [1]).start()
-                with torch.cuda.stream(self.stream):
-                    for name, each in self.counters.items():
-                        held = each.cpu()
-                        found = {int(i): int(held.view(-1)[i]) for i in held.view(-1).nonzero().view(-1)[:48]}
-                        print(f"rank {self.rank}: {name} {found}", flush=True)
-                os._exit(1)
+def timed_forms(tokens: int) -> dict[str, dict[str, Any]]:
+    ring = {"persistent": True, "tokens_at_once": -(-tokens // RING)}
+    return {"graph": {"persistent": False}, "one launch": {"persistent": True}, "a ring": ring}
 
 
 class Layer:
@@ -115,6 +87,20 @@ class Layer:
     def call(self, y: torch.Tensor) -> torch.Tensor:
         deep_gemm.fp8_mega_moe(y, *self.weights, self.buffer, num_tokens_bound=self.bound)
         return y
+
+    def graph(self, y: torch.Tensor) -> torch.cuda.CUDAGraph:
+        graph = torch.cuda.CUDAGraph()
+        with torch.cuda.graph(graph, capture_error_mode="thread_local"):  # NCCL has threads of its own
+            self.call(y)
+        return graph
+
+
+def replays_equal(graph: torch.cuda.CUDAGraph, y: torch.Tensor, wanted: torch.Tensor) -> bool:
+    same = torch.ones((), dtype=torch.bool, device="cuda")
+    for _ in range(REPLAYS):
+        graph.replay()
+        same &= (y == wanted).all()
+    return bool(same)
 
 
 def routings(tokens: int, experts: int, rank: int) -> dict[str, torch.Tensor]:
@@ -148,13 +134,17 @@ def check(group: Any, rank: int, ranks: int, watch: Watch) -> list[dict[str, Any
             whole.fill(x, ids, factors)
             whole.call(wanted)
             for form, layer in layers.items():
-                watch.begin(f"a call of {form}, {counts} tokens, routing {name}", layer)
+                watch.begin(f"a call of {form}, {counts} tokens, routing {name}", layer.buffer)
                 layer.fill(x, ids, factors)
                 layer.call(y.fill_(7))
                 watch.end()
                 scale = float(wanted.float().norm())
                 error = float((y.float() - wanted.float()).norm()) / (scale or 1.0)
                 row = {"form": form, "tokens": tokens, "routing": name, "equal": torch.equal(y, wanted), "error": error}
+                if name == "uneven":
+                    watch.begin(f"replays of {form}, {counts} tokens", layer.buffer)
+                    row["equal"] &= replays_equal(layer.graph(y), y, wanted)
+                    watch.end()
                 rows.append(row)
                 if not row["equal"]:
                     of_rows = (y != wanted).any(dim=1).nonzero().view(-1).tolist()
@@ -176,7 +166,9 @@ def products(rows: routing.Rows, own: torch.Tensor, given: Weights, local: int) 
     return routing.combine(down, here)
 
 
-def apart(x: torch.Tensor, ids: torch.Tensor, factors: torch.Tensor, given: Weights, experts: int, group: Any):
+def apart(
+    x: torch.Tensor, ids: torch.Tensor, factors: torch.Tensor, given: Weights, experts: int, group: Any
+) -> Callable[[], torch.Tensor]:
     """Routing, all-to-all, products, all-to-all, combine."""
     ranks, local = group.size(), experts // group.size()
     tokens = quantize.fp8(x)
@@ -234,31 +226,24 @@ def measure(experts: int, tokens: int, given: Weights, group: Any, rank: int, wa
     y = torch.empty(tokens, HIDDEN, dtype=torch.bfloat16, device="cuda")
     row: dict[str, Any] = {"experts": experts, "tokens": tokens}
     graphs, layers, results = {}, {}, {}
-    for name, form in {"graph": "launches", "one launch": "one launch"}.items():
-        layer = Layer(experts, tokens, HIDDEN, INNER, given, group, **FORMS[form])
-        watch.begin(f"the first call of {form}, {tokens} tokens, {experts} experts", layer)
+    for name, form in timed_forms(tokens).items():
+        layer = Layer(experts, tokens, HIDDEN, INNER, given, group, **form)
+        watch.begin(f"the first call of {name}, {tokens} tokens, {experts} experts", layer.buffer)
         layer.fill(x, ids, factors)
         results[name], layers[name] = layer.call(y).clone(), layer
         watch.end()
         dist.barrier()
-        graphs[name] = torch.cuda.CUDAGraph()
-        with torch.cuda.graph(graphs[name]):
-            layer.call(y)
+        graphs[name] = layer.graph(y)
     repeats = 20 if tokens <= 512 else 5
-    watch.begin(f"replays or what is beside them, {tokens} tokens, {experts} experts", layers["one launch"])
+    watch.begin(f"replays or what is beside them, {tokens} tokens, {experts} experts", layers["one launch"].buffer)
     beside = apart(x, ids, factors, given, experts, group)
     other, first = beside(), results["graph"]
-    row["equal"] = torch.equal(first, results["one launch"])
+    row["equal"] = all(torch.equal(first, each) for each in results.values())
     row["far"] = round(float((other.float() - first.float()).norm() / first.float().norm()), 4)
     row |= microseconds({name: graph.replay for name, graph in graphs.items()}, repeats)
     row |= microseconds({"call": lambda: layers["graph"].call(y), "apart": beside}, repeats)
     if tokens <= 512:
-        same = torch.ones((), dtype=torch.bool, device="cuda")
-        for _ in range(REPLAYS):
-            for graph in graphs.values():
-                graph.replay()
-                same &= (y == first).all()
-        row[f"{REPLAYS} replays equal"] = bool(same)
+        row[f"{REPLAYS} replays equal"] = all(replays_equal(graph, y, first) for graph in graphs.values())
     row["kernels"] = {name: parts_of(graph.replay) for name, graph in graphs.items()}
     dist.barrier()
     watch.end()
@@ -304,9 +289,10 @@ def compile_kernels(ranks: int, experts: Sequence[int], tokens: Sequence[int]) -
         for form in FORMS.values():
             group = RecordedRank(SimulatedRanks(ranks), 0)
             record_call(group, 8 * ranks, 1, max(CHECKED[0]), *CHECKED_SIZES, **form)
-        for number, count, name in itertools.product(experts, tokens, ("launches", "one launch")):
-            group = RecordedRank(SimulatedRanks(ranks), 0)
-            record_call(group, number, count, count, HIDDEN, INNER, **FORMS[name])
+        for number, count in itertools.product(experts, tokens):
+            for form in timed_forms(count).values():
+                group = RecordedRank(SimulatedRanks(ranks), 0)
+                record_call(group, number, count, count, HIDDEN, INNER, **form)
         for number, count in itertools.product(experts, tokens):
             record_apart(number // ranks, ranks, count)
     deep_gemm.jit.compile_recorded(recording)

@@ -52,10 +52,10 @@ class OperandOptions:
     def fields(self, w: PackedWeights | Unpacked) -> dict[str, Any]:
         """Fields of the record. Rows of packed weights lie in another order than those of C and bias."""
         alpha_bits, row_scale, gate = self.steps
-        return {"alpha_bits": alpha_bits, "row_scale": row_scale, "gate": _gate_beside(w, gate)}
+        return {"alpha_bits": alpha_bits, "row_scale": row_scale, "gate": gate_beside(w, gate)}
 
 
-def _gate_beside(w: PackedWeights | Unpacked, gate: Gate | None) -> Gate | None:
+def gate_beside(w: PackedWeights | Unpacked, gate: Gate | None) -> Gate | None:
     packed = w.gate_up if isinstance(w, PackedWeights) else None
     if gate is None:
         if packed is not None:

@@ -27,13 +27,11 @@ from typing import Any
 
 import torch
 
-from . import _routing, mega_moe_ranks, quantize, routing
+from . import _routing, mega_moe_ranks, routing
 from ._extension import C
-from ._gates import QUANTISE_PACKED_FROM, SIDE
-from ._gemm import Contiguous, gemm
+from ._gates import SIDE
 from ._numbers import fp32_bits, integer
-from .epilogue import Chain, RowScale, SwiGLU
-from .layout import get_tma_aligned_size
+from .epilogue import SwiGLU
 from .mega_moe_buffer import (
     BLOCK,
     SM90SymmBuffer,
@@ -41,6 +39,7 @@ from .mega_moe_buffer import (
     get_symm_buffer_for_mega_moe,
     get_symm_buffer_for_sm90_mega_moe,
 )
+from .mega_moe_products import Products, Weights
 from .weights import PackedWeights
 
 __all__ = [
@@ -53,13 +52,7 @@ __all__ = [
     "transform_weights_for_mega_moe_sm90",
 ]
 
-Scaled = tuple[torch.Tensor, torch.Tensor]
-Weights = Scaled | PackedWeights
-
 _TILES = (16, 32, 64, 128)
-# Rows of an expert with which E4M3 weights are faster where each row has its expert's number than where experts have
-# their ends: 1.04 to 1.11 times on an H200 (docs/mega-moe.md). Not tried on SM80.
-_ROWS_WITH_INDICES = range(128, 1024)
 
 
 def transform_weights_for_mega_moe_sm90(l1_weights: Weights, l2_weights: Weights) -> tuple[Weights, Weights]:
@@ -199,39 +192,30 @@ def fp8_mega_moe(
     if buffer.shared is not None and num_tokens_bound is not None:
         room = max(min(num_tokens_bound, room), 1)
     if tokens > 0 or buffer.shared is not None:
-        _layer(y, l1_weights, l2_weights, buffer, gate, stats, room)
+        _layer(y, Products(l1_weights, l2_weights, buffer, gate), stats, room)
 
 
-def _layer(
-    y: torch.Tensor,
-    l1_weights: Weights,
-    l2_weights: Weights,
-    buffer: SM90SymmBuffer,
-    gate: SwiGLU,
-    stats: torch.Tensor | None,
-    room: int,
-) -> None:
-    tokens = y.shape[0]
+def _layer(y: torch.Tensor, products: Products, stats: torch.Tensor | None, room: int) -> None:
+    tokens, buffer = y.shape[0], products.buffer
     fits = y.is_contiguous() and (buffer.shared is None or y.data_ptr() % 16 == 0)
     out = y if fits else torch.empty_like(y, memory_format=torch.contiguous_format)
     if buffer.shared is not None:
-        apart = _for_one_launch(l1_weights, l2_weights, buffer) is None
-        for part in mega_moe_ranks.parts_of(buffer, room) if apart else [range(room)]:
-            _part_of_ranks(tokens, room, part, l1_weights, l2_weights, buffer, gate, stats)
+        parts = [range(room)] if products.in_one_launch else mega_moe_ranks.parts_of(buffer, room)
+        for part in parts:
+            _part_of_ranks(tokens, room, part, products, stats)
         mega_moe_ranks.combine(buffer, out)
     else:
         expected = max(-(-tokens * buffer.num_topk // buffer.num_experts), 1)
-        kind, weights = _kind_of_rows(l1_weights, buffer, expected), buffer.topk_weights[:tokens]
+        kind, weights = products.kind_of_rows(expected), buffer.topk_weights[:tokens]
         # Rows behind each other: a token may choose an expert twice (SGLang's choices of weight 0 do), and then
         # matrices of so many rows as there are tokens would not hold all.
         found = routing.route(buffer.topk_idx[:tokens], buffer.num_experts, kind=kind, weights=weights)
         rows = routing.gather((buffer.x[:tokens], buffer.x_sf[:tokens]), found)
-        inner, down = _room_for_inner(found, buffer), _room_for_down(found, buffer)
-        if pair := _for_one_launch(l1_weights, l2_weights, buffer):
-            assert isinstance(rows, tuple)
-            C.moe_layer(**_one_launch(buffer, rows, *pair, found, inner, expected, gate), out=down)
+        down = products.room_for_down(found)
+        if products.in_one_launch:
+            C.moe_layer(**products.record(rows, found, expected), out=down)
         else:
-            _one_after_the_other(rows, l1_weights, l2_weights, found, inner, down, expected, gate)
+            products.run(rows, found, expected, down)
         _routing.launch_combine(down, None, found.row_of, out)
         if stats is not None:
             stats.add_(found.counts)
@@ -239,105 +223,23 @@ def _layer(
         y.copy_(out)
 
 
-def _part_of_ranks(
-    tokens: int,
-    room: int,
-    part: range,
-    l1_weights: Weights,
-    l2_weights: Weights,
-    buffer: SM90SymmBuffer,
-    gate: SwiGLU,
-    stats: torch.Tensor | None,
-) -> None:
+def _part_of_ranks(tokens: int, room: int, part: range, products: Products, stats: torch.Tensor | None) -> None:
     """Results of experts here into the slots of a part of all ranks' tokens."""
+    buffer = products.buffer
     assert buffer.shared is not None
     found = mega_moe_ranks.find_rows(buffer, tokens, room, part)
     expected = max(-(-len(part) * buffer.shared.count * buffer.num_topk // buffer.num_experts), 1)
-    travel, inner = mega_moe_ranks.travel_of(buffer, found, part), _room_for_inner(found, buffer)
-    if pair := _for_one_launch(l1_weights, l2_weights, buffer):
+    travel = mega_moe_ranks.travel_of(buffer, found, part)
+    if products.in_one_launch:
         assert buffer.pulled is not None
         rows = mega_moe_ranks.room_for_rows(buffer, mega_moe_ranks.rows_at_once(buffer, found, len(part)))
-        layer = _one_launch(buffer, rows, *pair, found, inner, expected, gate)
-        C.moe_layer_of_ranks(**layer, **travel, pulled=buffer.pulled)
+        C.moe_layer_of_ranks(**products.record(rows, found, expected), **travel, pulled=buffer.pulled)
     else:
-        down = _room_for_down(found, buffer)
-        pulled = mega_moe_ranks.pull_rows(buffer, travel)
-        _one_after_the_other(pulled, l1_weights, l2_weights, found, inner, down, expected, gate)
+        down = products.room_for_down(found)
+        products.run(mega_moe_ranks.pull_rows(buffer, travel), found, expected, down)
         mega_moe_ranks.push_rows(travel, down)
     if stats is not None:
         stats.add_(found.counts)
-
-
-def _for_one_launch(l1_weights: Weights, l2_weights: Weights, buffer: SM90SymmBuffer) -> tuple[Scaled, Scaled] | None:
-    """The weights, where one launch multiplies them."""
-    if buffer.ready is None or isinstance(l1_weights, PackedWeights) or isinstance(l2_weights, PackedWeights):
-        return None
-    return l1_weights, l2_weights
-
-
-def _room_for_inner(found: routing.Routing, buffer: SM90SymmBuffer) -> Scaled:
-    """E4M3 and scales as the next product reads them."""
-    rows, columns, like = found.source.shape[0], buffer.intermediate_hidden, buffer.x
-    q = like.new_empty((rows, columns), dtype=torch.float8_e4m3fn)
-    padded = get_tma_aligned_size(rows, 4)
-    return q, like.new_empty((columns // BLOCK, padded), dtype=torch.float32).T[:rows]
-
-
-def _room_for_down(found: routing.Routing, buffer: SM90SymmBuffer) -> torch.Tensor:
-    return buffer.x.new_empty((found.source.shape[0], buffer.hidden), dtype=torch.bfloat16)
-
-
-def _one_launch(
-    buffer: SM90SymmBuffer,
-    rows: Scaled,
-    l1_weights: Scaled,
-    l2_weights: Scaled,
-    found: routing.Routing,
-    inner: Scaled,
-    expected: int,
-    gate: SwiGLU,
-) -> dict[str, Any]:
-    """Both products, as fields of a record."""
-    names = "rows", "row_scales", "up", "up_scales", "down", "down_scales", "inner", "inner_scales"
-    return {
-        **dict(zip(names, (*rows, *l1_weights, *l2_weights, *inner), strict=True)),
-        "ends": found.ends,
-        "row_weights": found.row_weights,
-        "ready": buffer.ready,
-        "expected_m": expected,
-        "gate": gate.record,
-    }
-
-
-def _one_after_the_other(
-    rows: routing.Rows,
-    l1_weights: Weights,
-    l2_weights: Weights,
-    found: routing.Routing,
-    inner: Scaled,
-    down: torch.Tensor,
-    expected: int,
-    gate: SwiGLU,
-) -> None:
-    """Both products, a launch each."""
-    if found.indices is not None:
-        grouping = Contiguous(found.indices)
-    else:
-        grouping = Contiguous(found.ends, psum=True, zero_padding=False, expected_m=expected)
-    assert found.row_weights is not None
-    steps = Chain(gate, RowScale(found.row_weights))
-    if isinstance(l1_weights, PackedWeights) and expected < QUANTISE_PACKED_FROM:
-        wide = down.new_empty(inner[0].shape, dtype=torch.float32)
-        gemm(rows, l1_weights, wide, grouping=grouping, epilogue=steps)
-        quantize.fp8(wide, out=inner, grouping=grouping)
-    else:
-        gemm(rows, l1_weights, inner, grouping=grouping, epilogue=steps)
-    gemm(inner, l2_weights, down, grouping=grouping)
-
-
-def _kind_of_rows(weights: Weights, buffer: SM90SymmBuffer, expected: int) -> str:
-    measured = buffer.arch == "sm90" and buffer.ready is None and not isinstance(weights, PackedWeights)
-    return "indices" if measured and expected in _ROWS_WITH_INDICES else "psum"
 
 
 def get_block_m_for_mega_moe(

@@ -41,7 +41,7 @@ class SM90SymmBuffer:
         activation: str = "swiglu",
         *,
         device: torch.device | str | None = None,
-        persistent: bool = False,
+        persistent: bool | None = None,
         timeout_s: float = 100.0,
         tokens_at_once: int | None = None,
     ) -> None:
@@ -79,10 +79,11 @@ class SM90SymmBuffer:
         if not isinstance(timeout_s, (int, float)) or not 0 < timeout_s < 1e9:
             raise ValueError(f"timeout_s must be a number of seconds above 0, got {timeout_s!r}")
         self.arch = arch  # of the kernels that calls take
+        self.persistent = persistent
         # Counters of the one launch that both products are; None: they are launched one after the other.
         self.ready: torch.Tensor | None = None
         self.pulled: torch.Tensor | None = None  # of rows that come from other ranks
-        if persistent:
+        if persistent or (persistent is None and ranks > 1 and arch == "sm90"):
             self.ready, self.pulled = (self._counters(tokens, ranks, where) for _ in range(2))
         # By falling alignment, so that none needs a gap.
         parts: dict[str, tuple[torch.dtype, int]] = {
@@ -139,7 +140,7 @@ def get_symm_buffer_for_sm90_mega_moe(
     activation: str = "swiglu",
     *,
     device: torch.device | str | None = None,
-    persistent: bool = False,
+    persistent: bool | None = None,
     timeout_s: float = 100.0,
     tokens_at_once: int | None = None,
 ) -> SM90SymmBuffer:
@@ -154,9 +155,9 @@ def get_symm_buffer_for_sm90_mega_moe(
         hidden, intermediate_hidden: multiples of 128, the second at most 4096.
         use_fp8_dispatch, activation: True and 'swiglu'.
         device: by default the current GPU, or the CPU where there is none (calls are simulated then).
-        persistent: whether `fp8_mega_moe` with weights of E4M3 launches both products as one kernel, in which tiles of
-            `down` begin as their rows are there. Of several ranks it also brings the rows, whose experts begin as they
-            come, and sends results to their tokens.
+        persistent: whether `fp8_mega_moe` launches both products as one kernel, in which tiles of `down` begin as their
+            rows are there. Of several ranks it also brings the rows, whose experts begin as they come, and sends
+            results to their tokens. None: of several ranks on SM90, with weights of E4M3.
         timeout_s: how long a call waits for another rank before it says so and traps.
         tokens_at_once: None, or so many tokens of each rank, of several, have their rows here at the same time. In one
             launch `tokens_at_once * ranks * num_topk` rows, rounded up to the alignment, are a ring: a row comes when

@@ -19,13 +19,47 @@ namespace {
 constexpr int64_t kRowsAlongK = 0;  // both operands of a product K-major
 constexpr int64_t kMinRows = 8;     // of a tile, which has a counter
 
+/// Weights of both kinds, as checks take them.
+struct LayerWeights {
+    const TensorView& data;
+    const OptionalTensor &scales, &second_scales, &zeros;
+    const std::optional<ffi::Integers>& packing;
+    const char *name, *scales_name;
+    PackedArgument packed = packing ? packing_of(*packing) : PackedArgument{};
+
+    OperandArgument operand() const {
+        require(packing || (!second_scales && !zeros), name, " must be packed weights to have zeros or second scales");
+        return {.data = data,
+                .scales = scales,
+                .packed = packing ? &packed : nullptr,
+                .name = name,
+                .scales_name = scales_name};
+    }
+
+private:
+    PackedArgument packing_of(const ffi::Integers& numbers) const {
+        require(numbers.size() == 6, "packed weights of a layer are told by six numbers");
+        return {.element = static_cast<Element>(numbers[0]),
+                .rows = numbers[1],
+                .k = numbers[2],
+                .group_k = numbers[3],
+                .grouped = true,
+                .second_scales = &second_scales,
+                .zeros_k = numbers[4],
+                .zeros = zeros,
+                .near_scales = numbers[5] != 0};
+    }
+};
+
 struct Product {
     GemmCall call;
     Workspace weights = {}, scales_a = {}, scales_b = {};  // copies of what the kernel cannot read where it lies
 };
 
-Product check(const OperandArgument& rows, const OperandArgument& weights, const OutputArgument& d,
+Product check(OperandArgument rows, const OperandArgument& weights, const OutputArgument& d,
               const TensorView& ends, int64_t expected_m, const GateRecord& gate) {
+    const ChannelArgument no_zeros{};
+    if (weights.packed != nullptr) rows.whole = &no_zeros;
     const ContiguousOptions options{.psum = true, .zero_padding = false, .expected_m = expected_m};
     return {.call = check_contiguous(rows, weights, d, ends, {}, kRowsAlongK, options, gate)};
 }
@@ -133,7 +167,7 @@ public:
           rows_(t.rows, t.rows.dtype(), all(t), t.rows.size(1), t.rows.stride(0), t.rows.stride(1)),
           scales_(*t.row_scales, t.row_scales->dtype(), all(t), t.row_scales->size(1), 1,
                   round_up(all(t), kScalesTogether)),
-          out_(t.inner, {kDLBfloat, 16, 1}, all(t), t.down.size(1), t.down.size(1), 1) {}
+          out_(t.inner, {kDLBfloat, 16, 1}, all(t), columns(t), columns(t), 1) {}
 
     LayerRows shapes() const { return {row_view_, scale_view_, out_view_}; }
 
@@ -153,13 +187,20 @@ public:
 private:
     static constexpr int64_t kScalesTogether = 4;  // 16 bytes, as a map's strides are
 
+    /// Of a result.
+    static int64_t columns(const MoeLayerOfRanksRecord& t) {
+        if (t.down_packing) return (*t.down_packing)[1];
+        require(t.down.ndim() == 3, "l2_weights must be [experts, N, K], got shape ", describe_shape(t.down));
+        return t.down.size(1);
+    }
+
     static int64_t all(const MoeLayerOfRanksRecord& t) {
         require(t.source.ndim() == 1, "source must be [rows], got shape ", describe_shape(t.source));
         require(t.rows.ndim() == 2 && t.rows.stride(1) == 1 && t.rows.stride(0) == t.rows.size(1) && t.row_scales &&
                     t.row_scales->ndim() == 2 && t.row_scales->size(0) == t.rows.size(0) &&
                     t.row_scales->stride(0) == 1 && t.row_scales->stride(1) % kScalesTogether == 0,
                 "rows must be contiguous, and their scales lie as the product reads them");
-        require(t.down.ndim() == 3 && t.rows.size(0) <= t.source.size(0), "rows must be at most the ", t.source.size(0),
+        require(t.rows.size(0) <= t.source.size(0), "rows must be at most the ", t.source.size(0),
                 " of source, got ", t.rows.size(0));
         return t.source.size(0);
     }
@@ -195,14 +236,16 @@ void fill_travel(MoeLayerRanksParams& params, const MoeLayerOfRanksRecord& t, co
 void run(const BothProductsRecord& t, const LayerRows& rows, const TravellingRows* travelling) {
     const bool travels = travelling != nullptr;
     const uint64_t generation = Generation::now();
+    const LayerWeights l1{t.up,         t.up_scales,  t.up_second_scales,  t.up_zeros,
+                          t.up_packing, "l1_weights", "l1_weights' scales"};
+    const LayerWeights l2{t.down,         t.down_scales, t.down_second_scales, t.down_zeros,
+                          t.down_packing, "l2_weights",  "l2_weights' scales"};
     Product up = check({.data = rows.rows, .scales = rows.row_scales, .name = "rows", .scales_name = "rows' scales"},
-                       {.data = t.up, .scales = t.up_scales, .name = "l1_weights", .scales_name = "l1_weights' scales"},
-                       {t.inner, t.inner_scales}, t.ends, t.expected_m, t.gate);
+                       l1.operand(), {t.inner, t.inner_scales}, t.ends, t.expected_m, t.gate);
     check_row_scale(up.call, t.row_weights, t.inner, last_axes(false));
     Product down =
         check({.data = t.inner, .scales = t.inner_scales, .name = "inner", .scales_name = "inner's scales"},
-              {.data = t.down, .scales = t.down_scales, .name = "l2_weights", .scales_name = "l2_weights' scales"},
-              {rows.out}, t.ends, t.expected_m, std::nullopt);
+              l2.operand(), {rows.out}, t.ends, t.expected_m, std::nullopt);
     uint32_t* const ready = check_counters(t.ready, "ready", up.call, up.call.problem.m);
     const Problem &first = up.call.problem, &second = down.call.problem;
     require(first.arch == Arch::sm90, "a layer in one launch must be on a GPU of SM90, got ", facts(first.arch).name);
@@ -226,7 +269,7 @@ void run(const BothProductsRecord& t, const LayerRows& rows, const TravellingRow
     }
     MoeLayerRanksParams params{};
     fill_all_params(params.up, device, up.call, plan.up);
-    fill_params(params.down, device, down.call, plan.down);
+    fill_all_params(params.down, device, down.call, plan.down);
     const GemmConfig &c = plan.up.choice.config, &d = plan.down.choice.config;
     params.down.up_blocks = ceil_div(first.n, c.super_tile_n());
     params.down.head_start =

@@ -14,6 +14,9 @@ namespace deep_gemm {
 struct BothProductsRecord {
     TensorView up, down;
     OptionalTensor up_scales, down_scales;
+    // Of packed weights, with what their tensors do not say (PackedWeights.record_numbers).
+    OptionalTensor up_second_scales, up_zeros, down_second_scales, down_zeros;
+    std::optional<ffi::Integers> up_packing, down_packing;
     TensorView ends;         // of experts' rows
     TensorView row_weights;  // of the router
     TensorView ready;        // a counter for each 8 rows, 0 before and after each call
@@ -30,8 +33,14 @@ template <>
 inline constexpr auto kFieldsOf<BothProductsRecord> = std::tuple{
     Field{"up", &BothProductsRecord::up},
     Field{"up_scales", &BothProductsRecord::up_scales},
+    Field{"up_second_scales", &BothProductsRecord::up_second_scales},
+    Field{"up_zeros", &BothProductsRecord::up_zeros},
+    Field{"up_packing", &BothProductsRecord::up_packing},
     Field{"down", &BothProductsRecord::down},
     Field{"down_scales", &BothProductsRecord::down_scales},
+    Field{"down_second_scales", &BothProductsRecord::down_second_scales},
+    Field{"down_zeros", &BothProductsRecord::down_zeros},
+    Field{"down_packing", &BothProductsRecord::down_packing},
     Field{"ends", &BothProductsRecord::ends},
     Field{"row_weights", &BothProductsRecord::row_weights},
     Field{"ready", &BothProductsRecord::ready},

@@ -155,7 +155,15 @@ OTHERS = {
         "out_weights": lambda weights: weights[:, :1],
     },
     "moe_layer": {
-        **{name: lambda tensor: tensor.double() for name in ("up", "up_scales", "down", "down_scales")},
+        **{
+            f"{name}{part}": other
+            for name in ("up", "down")
+            for part, other in {
+                **dict.fromkeys(("", "_scales"), lambda tensor: tensor.double()),
+                **dict.fromkeys(("_second_scales", "_zeros"), lambda _: torch.ones(2, 128)),
+                "_packing": (1, 256, 128, 0, 0, 0),
+            }.items()
+        },
         **{name: lambda tensor: tensor.double() for name in ("ends", "row_weights", "ready")},
         "expected_m": 1 << 40,
         "gate": (9, 9, 9, 9, 9),

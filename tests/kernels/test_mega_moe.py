@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import layer_weights
 import pytest
 import torch
 from call_checks import settings
@@ -11,8 +12,8 @@ from devices import BUT_SM100, EVERY_DEVICE, ON_GPU, on_simulator
 from inputs import GuardedOutput, random_values
 
 import deep_gemm
-from deep_gemm import mega_moe
-from deep_gemm.utils import per_block_cast_to_fp8, per_token_cast_to_fp8
+from deep_gemm import mega_moe_products
+from deep_gemm.utils import per_token_cast_to_fp8
 
 EXPERTS, TOKENS, SLOTS, HIDDEN, INNER = 4, 13, 3, 256, 256
 ROUTINGS = {
@@ -29,39 +30,10 @@ def ids_of(routing: str, tokens: int, device: torch.device) -> torch.Tensor:
     return ids.where(ids < EXPERTS, -1)
 
 
-def blocks(shape: tuple[int, ...], device: torch.device, seed: int) -> tuple[Any, torch.Tensor]:
-    """Blocks have scales of many sizes, and what they stand for."""
-    values = random_values(shape, device, seed)
-    cast = [per_block_cast_to_fp8(each, False) for each in values]
-    data, scales = (torch.stack(part) for part in zip(*cast, strict=True))
-    scales *= torch.exp2(-torch.arange(scales.numel(), device=device) % 3).view(scales.shape) / 16
-    wide = scales.repeat_interleave(128, 1).repeat_interleave(128, 2)
-    return (data, scales), data.double() * wide.double()
-
-
-def packed(shape: tuple[int, ...], device: torch.device, element: str, gate_up: str | None) -> tuple[Any, torch.Tensor]:
-    group, low, high = (32, 0, 16) if element == "e2m1" else (128, -8, 8)
-    generator = torch.Generator().manual_seed(shape[1])
-    codes = torch.randint(low, high, shape, dtype=torch.int8, generator=generator).to(device)
-    scales = torch.exp2(-torch.arange(codes.numel() // group, device=device) % 4 - 5.0).view(*shape[:2], -1)
-    weights = deep_gemm.pack_weights(
-        codes, scales, element=element, activations="fp8", group_size=group, gate_up=gate_up
-    )
-    table = torch.tensor([0, 0.5, 1, 1.5, 2, 3, 4, 6], dtype=torch.float64, device=device)
-    numbers = torch.cat((table, -table))[codes.long()] if element == "e2m1" else codes.double()
-    return weights, numbers * scales.double().repeat_interleave(group, 2)
-
-
 class Layer:
     def __init__(self, device: torch.device, weights: str = "fp8", persistent: bool = False) -> None:
         self.device = device
-        shapes = (EXPERTS, 2 * INNER, HIDDEN), (EXPERTS, HIDDEN, INNER)
-        if weights == "fp8":
-            (l1, self.l1), (l2, self.l2) = (blocks(shape, device, seed) for seed, shape in enumerate(shapes))
-        else:
-            (l1, self.l1), (l2, self.l2) = (
-                packed(shape, device, weights, gate_up) for shape, gate_up in zip(shapes, ("halves", None), strict=True)
-            )
+        (l1, self.l1), (l2, self.l2) = layer_weights.made(weights, EXPERTS, HIDDEN, INNER, device)
         self.weights = deep_gemm.transform_weights_for_mega_moe_sm90(l1, l2)
         sizes = EXPERTS, TOKENS + 9, SLOTS, HIDDEN, INNER
         self.buffer = deep_gemm.get_symm_buffer_for_sm90_mega_moe(None, *sizes, device=device, persistent=persistent)
@@ -140,7 +112,7 @@ def test_packed_weights_round_alike_in_either_way(device, monkeypatch) -> None:
     try:
         found = []
         for rows in (0, TOKENS * SLOTS + 1):
-            monkeypatch.setattr(mega_moe, "QUANTISE_PACKED_FROM", rows)
+            monkeypatch.setattr(mega_moe_products, "QUANTISE_PACKED_FROM", rows)
             found.append(layer.run(torch.empty(TOKENS, HIDDEN, dtype=torch.bfloat16, device=device)))
     finally:
         deep_gemm.set_batch_invariant(False)
@@ -163,7 +135,7 @@ def test_rows_with_and_without_indices(device, monkeypatch) -> None:
         layer.dispatch(name)
         found = []
         for rows in (range(0), range(1, 1024)):
-            monkeypatch.setattr(mega_moe, "_ROWS_WITH_INDICES", rows)
+            monkeypatch.setattr(mega_moe_products, "_ROWS_WITH_INDICES", rows)
             found.append(layer.run(torch.empty(TOKENS, HIDDEN, dtype=torch.bfloat16, device=device)))
         assert torch.equal(*found)
     assert kinds == ["psum", "indices" if layer.buffer.arch == "sm90" else "psum"] * len(ROUTINGS)
@@ -187,6 +159,16 @@ class TestOneLaunch:
     @pytest.mark.parametrize("device", EVERY_DEVICE, indirect=True)
     def test_equal_bits_and_fp64(self, device, monkeypatch) -> None:
         layer = Layer(device, persistent=True)
+        for name in ROUTINGS:
+            y = self.both(layer, layer.buffer.ready, name, monkeypatch)
+            assert_near(y, layer.wanted(name, 2.0))
+
+    @pytest.mark.sampled(2)
+    @pytest.mark.parametrize("device", [*on_simulator("random"), *ON_GPU], indirect=True)
+    @pytest.mark.parametrize("weights", ["int4", "uint4", "e2m1"])
+    def test_packed_weights(self, device, weights, monkeypatch) -> None:
+        """A pair of CTAs has the columns that share a scale, and converts its own weights."""
+        layer = Layer(device, weights, persistent=True)
         for name in ROUTINGS:
             y = self.both(layer, layer.buffer.ready, name, monkeypatch)
             assert_near(y, layer.wanted(name, 2.0))

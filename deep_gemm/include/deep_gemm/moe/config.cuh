@@ -31,7 +31,7 @@ constexpr bool may_be_in_layer(const GemmConfig& c) {
            !c.skips_padding && !c.group_maps;
 }
 
-struct DownParams : GemmParams {
+struct DownParams : GemmParamsWithSteps {
     int32_t up_blocks;   // tiles of `up` side by side along N, as clusters take them
     int32_t head_start;  // tiles of `down` that are as much work as one of `up`
 };
