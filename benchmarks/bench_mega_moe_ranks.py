@@ -301,12 +301,13 @@ def compile_kernels(ranks: int, experts: Sequence[int], tokens: Sequence[int]) -
 def tables(document: dict[str, Any]) -> str:
     """Microseconds of a call, and where its kernels spend them."""
     header = ["experts", "tokens a rank", "launches in a graph", "one launch in a graph", "gain", "launches in a call"]
+    header[5:5] = ["a ring in a graph"]
     header += ["all-to-all and products", "that / a call"]
     lines = []
     for r in document["rows"]:
         gains = [f"{r['graph'] / r['one launch']:.2f}", f"{r['apart'] / r['call']:.2f}"]
         of_launches = r["experts"], r["tokens"], r["graph"], r["one launch"], gains[0]
-        lines.append([*of_launches, r["call"], r["apart"], gains[1]])
+        lines.append([*of_launches, r["a ring"], r["call"], r["apart"], gains[1]])
     of, machine = document["what"].partition(": ")[2], document["machine"]
     ran = f"{of}; {machine['gpu']}, driver {machine['driver']}, commit {machine['commit']}."
     return table(header, lines) + f"\n{ran}\n"

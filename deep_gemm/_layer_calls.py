@@ -33,7 +33,8 @@ class RecordedRank(SimulatedRank):
 
 
 def whole_layer_calls(weights: Sequence[ModelWeight], limits: Limits) -> OtherCalls:
-    """Of the first experts among the weights, with each number of tokens; of several GPUs as the largest of any."""
+    """Of the first experts among the weights, with each number of tokens; of several GPUs as the largest of any. In one
+    launch and in two, where there are both."""
     pairs = [weight for weight in weights if weight.calls.grouping != "dense"][:2]
     if not pairs:
         raise ValueError("mega_moe must be False for a model without experts")
@@ -50,17 +51,23 @@ def _maker(up: ModelWeight, down: ModelWeight, most: int) -> Callable[[int], Non
     kept = threading.local()
     topk, hidden, inner = up.rows_a_token, up.k, down.k
 
-    def begin() -> tuple[Any, Any, Any]:
+    def buffer_of(persistent: bool) -> mega_moe.SM90SymmBuffer:
         ranks = up.model_experts // up.calls.experts
         group = None if ranks == 1 else RecordedRank(SimulatedRanks(ranks), 0)
         sizes = up.model_experts, most, topk, hidden, inner
-        buffer = mega_moe.get_symm_buffer_for_sm90_mega_moe(group, *sizes, device="cpu")
-        return buffer, _weights(up, "halves"), _weights(down, None)
+        return mega_moe.get_symm_buffer_for_sm90_mega_moe(group, *sizes, device="cpu", persistent=persistent)
+
+    def begin() -> tuple[list[mega_moe.SM90SymmBuffer], Any, Any]:
+        buffers = [buffer_of(False)]
+        if buffers[0].arch == "sm90":
+            buffers.append(buffer_of(True))
+        return buffers, _weights(up, "halves"), _weights(down, None)
 
     def make(tokens: int) -> None:
         if not hasattr(kept, "parts"):
             kept.parts = begin()  # in the thread that records: buffers ask which GPU it is
-        buffer, l1, l2 = kept.parts
+        buffers, l1, l2 = kept.parts
+        buffer = buffers[0]
         views = buffer.x, buffer.x_sf, buffer.topk_idx, buffer.topk_weights
         x = placeholder(tokens, hidden, dtype=torch.bfloat16)
         factors = placeholder(tokens, topk, dtype=torch.float32)
@@ -68,7 +75,8 @@ def _maker(up: ModelWeight, down: ModelWeight, most: int) -> Callable[[int], Non
             ids = placeholder(tokens, topk, dtype=dtype)
             mega_moe.mega_moe_pre_dispatch_sm90(x, ids, factors, *views, num_tokens=tokens)
         y = placeholder(tokens, hidden, dtype=torch.bfloat16)
-        mega_moe.fp8_mega_moe(y, l1, l2, buffer, num_tokens_bound=tokens)
+        for each in buffers:
+            mega_moe.fp8_mega_moe(y, l1, l2, each, num_tokens_bound=tokens)
 
     return make
 

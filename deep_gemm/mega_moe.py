@@ -249,6 +249,7 @@ def get_block_m_for_mega_moe(
     num_tokens: int,
     num_topk: int,
     mma_type: str = "fp8xfp8",
+    global_num_tokens: int | None = None,
 ) -> int:
     """Rows of a tile that hold what an expert is likely to get: 16, 32, 64 or 128. No layout here depends on it.
 
@@ -256,11 +257,15 @@ def get_block_m_for_mega_moe(
         num_ranks, num_experts, num_topk: GPUs, experts of all, and choices of a token.
         num_tokens: of each rank. An expert is likely to get `num_tokens * num_ranks * num_topk / num_experts` rows.
         num_max_tokens_per_rank, mma_type: make no difference.
+        global_num_tokens: None, or of all ranks together.
     """
     numbers = {"num_ranks": num_ranks, "num_experts": num_experts, "num_topk": num_topk}
     ranks, experts, choices = (integer(name, number, smallest=1) for name, number in numbers.items())
     integer("num_max_tokens_per_rank", num_max_tokens_per_rank, smallest=0)
-    expected = -(-integer("num_tokens", num_tokens, smallest=0) * ranks * choices // experts)
+    tokens = integer("num_tokens", num_tokens, smallest=0) * ranks
+    if global_num_tokens is not None:
+        tokens = integer("global_num_tokens", global_num_tokens, smallest=0)
+    expected = -(-tokens * choices // experts)
     return next((rows for rows in _TILES if rows >= expected), _TILES[-1])
 
 

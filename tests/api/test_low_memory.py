@@ -7,7 +7,7 @@ import ctypes
 import torch
 
 import deep_gemm
-from deep_gemm import mega_moe
+from deep_gemm import mega_moe_products
 from deep_gemm._layer_calls import RecordedRank
 from deep_gemm._recording import placeholder
 from deep_gemm._simulated_ranks import SimulatedRanks
@@ -29,12 +29,12 @@ def test_rows_of_ranks_are_recorded(monkeypatch) -> None:
     """Rows that travel are checked as if all of them had memory."""
     at = low(LOW, BYTES)
 
-    def room(found, buffer):
+    def room(_, found):
         rows = found.source.shape[0]
         q, scales = at[: rows * INNER], at[rows * INNER :].view(torch.float32)
         return q.view(torch.float8_e4m3fn).view(rows, INNER), scales[: INNER // 128 * rows].view(-1, rows).T
 
-    monkeypatch.setattr(mega_moe, "_room_for_inner", room)
+    monkeypatch.setattr(mega_moe_products.Products, "_room_for_inner", room)
     with deep_gemm.jit.record("sm_90a") as recording:
         group = RecordedRank(SimulatedRanks(2), 0)
         sizes = EXPERTS, TOKENS, CHOICES, HIDDEN, INNER

@@ -339,14 +339,19 @@ def test_experts_as_one_layer_are_among_the_kernels(product, ranks) -> None:
         )
     group = simulator.ranks(2)[1] if ranks == 2 else None
     with jit.record("sm_90a") as recording:
-        buffer = deep_gemm.get_symm_buffer_for_sm90_mega_moe(group, 4, 160, 2, 512, 256, device="cpu")
-        views = buffer.x, buffer.x_sf, buffer.topk_idx, buffer.topk_weights
+        apart, whole = (
+            deep_gemm.get_symm_buffer_for_sm90_mega_moe(group, 4, 160, 2, 512, 256, device="cpu", persistent=persistent)
+            for persistent in (False, True)
+        )
+        views = apart.x, apart.x_sf, apart.topk_idx, apart.topk_weights
         for m in (1, 160, *random.sample(range(2, 160), 3)):
             x, factors = torch.zeros(m, 512, dtype=torch.bfloat16), torch.zeros(m, 2)
             ids = torch.zeros(m, 2, dtype=random.choice([torch.int32, torch.int64]))
             deep_gemm.mega_moe_pre_dispatch_sm90(x, ids, factors, *views, num_tokens=m)
-            deep_gemm.fp8_mega_moe(torch.zeros_like(x), *pair, buffer, num_tokens_bound=m)
-    assert len(recording.kernels) > 5
+            for buffer in (apart, whole):
+                deep_gemm.fp8_mega_moe(torch.zeros_like(x), *pair, buffer, num_tokens_bound=m)
+    assert len(recording.kernels) > 6
+    assert any("moe_layer" in each.name for each in recording.kernels)
     assert {*recording.kernels} <= {*found.kernels}, {each.name for each in {*recording.kernels} - {*found.kernels}}
 
 

@@ -16,7 +16,6 @@ from rank_layers import Layer
 import deep_gemm
 from deep_gemm import mega_moe_ranks, simulator
 
-
 # SMs of a rank, and how its buffer is made. Blocks that run at once are limited.
 FORMS: dict[str, tuple[int, dict[str, Any]]] = {
     "launches": (1, {"persistent": False}),
