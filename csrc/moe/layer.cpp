@@ -56,8 +56,8 @@ struct Product {
     Workspace weights = {}, scales_a = {}, scales_b = {};  // copies of what the kernel cannot read where it lies
 };
 
-Product check(OperandArgument rows, const OperandArgument& weights, const OutputArgument& d,
-              const TensorView& ends, int64_t expected_m, const GateRecord& gate) {
+Product check(OperandArgument rows, const OperandArgument& weights, const OutputArgument& d, const TensorView& ends,
+              int64_t expected_m, const GateRecord& gate) {
     const ChannelArgument no_zeros{};
     if (weights.packed != nullptr) rows.whole = &no_zeros;
     const ContiguousOptions options{.psum = true, .zero_padding = false, .expected_m = expected_m};
@@ -200,8 +200,8 @@ private:
                     t.row_scales->ndim() == 2 && t.row_scales->size(0) == t.rows.size(0) &&
                     t.row_scales->stride(0) == 1 && t.row_scales->stride(1) % kScalesTogether == 0,
                 "rows must be contiguous, and their scales lie as the product reads them");
-        require(t.rows.size(0) <= t.source.size(0), "rows must be at most the ", t.source.size(0),
-                " of source, got ", t.rows.size(0));
+        require(t.rows.size(0) <= t.source.size(0), "rows must be at most the ", t.source.size(0), " of source, got ",
+                t.rows.size(0));
         return t.source.size(0);
     }
 
@@ -243,9 +243,8 @@ void run(const BothProductsRecord& t, const LayerRows& rows, const TravellingRow
     Product up = check({.data = rows.rows, .scales = rows.row_scales, .name = "rows", .scales_name = "rows' scales"},
                        l1.operand(), {t.inner, t.inner_scales}, t.ends, t.expected_m, t.gate);
     check_row_scale(up.call, t.row_weights, t.inner, last_axes(false));
-    Product down =
-        check({.data = t.inner, .scales = t.inner_scales, .name = "inner", .scales_name = "inner's scales"},
-              l2.operand(), {rows.out}, t.ends, t.expected_m, std::nullopt);
+    Product down = check({.data = t.inner, .scales = t.inner_scales, .name = "inner", .scales_name = "inner's scales"},
+                         l2.operand(), {rows.out}, t.ends, t.expected_m, std::nullopt);
     uint32_t* const ready = check_counters(t.ready, "ready", up.call, up.call.problem.m);
     const Problem &first = up.call.problem, &second = down.call.problem;
     require(first.arch == Arch::sm90, "a layer in one launch must be on a GPU of SM90, got ", facts(first.arch).name);

@@ -47,7 +47,7 @@ def test_as_one_rank_does_it(target, form, weights, schedule, tokens) -> None:
 
 def test_many_rows_an_expert() -> None:
     """Tiles whose rows are tokens, in clusters that share them, and more of them than the ring holds."""
-    with simulator.options(num_sms=4), alignment_of(64):
+    with simulator.options(num_sms=2), alignment_of(64):
         Layer([88, 9], local=1, bound=160).check("random", persistent=True, tokens_at_once=10)
 
 
@@ -62,9 +62,9 @@ def test_calls_behind_each_other(schedule) -> None:
 @pytest.mark.parametrize("weights", ["fp8", "e2m1"])
 @pytest.mark.parametrize("schedule", ["eager", "lazy", "random"])
 def test_one_launch_again_and_again(schedule, weights) -> None:
-    """As a graph replays it: counters are as they were, and bits are equal. (A thousand were run once.)"""
+    """As a graph replays it: counters are as they were, and bits are equal."""
     with simulator.options(num_sms=2), alignment_of(16):
-        Layer([2, 1], local=1, bound=2, weights=weights).check(schedule, calls=8, persistent=True, tokens_at_once=1)
+        Layer([2, 1], local=1, bound=2, weights=weights).check(schedule, calls=3, persistent=True, tokens_at_once=1)
 
 
 FLAGS, CHOICES, RESULTS = "ranks/flags.cuh", "kernels/exchange_choices.cuh", "kernels/combine_results.cuh"
@@ -156,7 +156,7 @@ import deep_gemm
 from deep_gemm import simulator
 deep_gemm.set_mk_alignment_for_contiguous_layout(8)
 result = []
-for schedule in ("lazy", "random"):
+for schedule in ("random", "lazy"):
     try:
         with simulator.options(num_sms=2):
             Layer([3, 9]).check(schedule, persistent=True, tokens_at_once=1)
