@@ -7,6 +7,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import exchange
+import layer_weights
 import pytest
 import torch
 from fresh import copied_package, run
@@ -15,6 +16,8 @@ from rank_layers import Layer
 
 import deep_gemm
 from deep_gemm import mega_moe_ranks, simulator
+from deep_gemm.epilogue import SwiGLU
+from deep_gemm.mega_moe_products import Products
 
 # SMs of a rank, and how its buffer is made. Blocks that run at once are limited.
 FORMS: dict[str, tuple[int, dict[str, Any]]] = {
@@ -43,6 +46,27 @@ def test_as_one_rank_does_it(target, form, weights, schedule, tokens) -> None:
     packed = weights != "fp8"  # pairs of CTAs quantise
     with simulator.options(num_sms=2 if packed else sms, target=target), alignment_of(16 if packed else 8):
         Layer(tokens, weights=weights).check(schedule, **more)
+
+
+@pytest.mark.parametrize(
+    ("target", "ranks", "weights", "persistent", "wanted"),
+    [
+        ("sm_90a", 2, "fp8", None, True),
+        ("sm_90a", 2, "fp8", False, False),
+        ("sm_90a", 2, "int4", None, False),
+        ("sm_90a", 2, "int4", True, True),
+        ("sm_90a", 1, "fp8", None, False),
+        ("sm_90a", 1, "int4", True, True),
+        ("sm_80", 2, "fp8", None, False),
+    ],
+)
+def test_what_is_one_launch(target, ranks, weights, persistent, wanted) -> None:
+    (l1, _), (l2, _) = layer_weights.made(weights, 4 // ranks, 256, 128, torch.device("cpu"))
+    with simulator.options(target=target):
+        group = simulator.ranks(2)[0] if ranks == 2 else None
+        sizes = 4, 4, 2, 256, 128
+        buffer = deep_gemm.get_symm_buffer_for_sm90_mega_moe(group, *sizes, device="cpu", persistent=persistent)
+    assert Products(l1, l2, buffer, SwiGLU()).in_one_launch == wanted
 
 
 def test_many_rows_an_expert() -> None:
