@@ -4,7 +4,8 @@
 
 From BF16 tokens, their experts and weights to BF16 results. The separate forms: gate and quantised output in the
 product (`fused`) or in a kernel behind it (`separate`), and experts' rows behind each other with ends (`psum`), with a
-number for each row (`indices`), or a matrix for each expert (`masked`). `--cases 64 512`: with those numbers of tokens.
+number for each row (`indices`), or a matrix for each expert (`masked`). Both products in one launch (`one launch`), by
+`persistent=True`. `--cases 64 512`: with those numbers of tokens.
 """
 
 from __future__ import annotations
@@ -48,8 +49,10 @@ class Layer:
     def __init__(self, case: Case, device: torch.device) -> None:
         self.case = case
         tokens, hidden = case.tokens, case.hidden
-        self.buffer = deep_gemm.get_symm_buffer_for_sm90_mega_moe(
-            None, case.experts, tokens, case.topk, hidden, case.intermediate, device=device
+        sizes = case.experts, tokens, case.topk, hidden, case.intermediate
+        self.buffer, self.persistent = (
+            deep_gemm.get_symm_buffer_for_sm90_mega_moe(None, *sizes, device=device, persistent=persistent)
+            for persistent in (False, True)
         )
         self.x = torch.randn(tokens, hidden, dtype=torch.bfloat16, device=device)
         scores = torch.randn(tokens, case.experts, device=device).softmax(-1)
@@ -62,7 +65,8 @@ class Layer:
         )
         self.plain = None if case.weights == "fp8" else self._weights(shapes[0], device, None)
         self.layer_weights = deep_gemm.transform_weights_for_mega_moe_sm90(self.l1, self.l2)
-        self.dispatch()
+        for buffer in self.buffer, self.persistent:
+            self.dispatch(buffer)
 
     def _weights(self, shape: tuple[int, ...], device: torch.device, gate_up: str | None) -> Any:
         experts, n, k = shape
@@ -78,17 +82,16 @@ class Layer:
         more: dict[str, Any] = {"element": self.case.weights, "activations": "fp8", "group_size": group}
         return deep_gemm.pack_weights(codes, scales, gate_up=gate_up, **more)
 
-    def dispatch(self) -> None:
-        b = self.buffer
+    def dispatch(self, b: deep_gemm.SM90SymmBuffer) -> None:
         views = b.x, b.x_sf, b.topk_idx, b.topk_weights
         deep_gemm.mega_moe_pre_dispatch_sm90(self.x, self.ids, self.factors, *views, num_tokens=self.case.tokens)
 
-    def call(self) -> None:
-        deep_gemm.fp8_mega_moe(self.y, *self.layer_weights, self.buffer)
+    def call(self, buffer: deep_gemm.SM90SymmBuffer) -> None:
+        deep_gemm.fp8_mega_moe(self.y, *self.layer_weights, buffer)
 
     def whole(self) -> None:
-        self.dispatch()
-        self.call()
+        self.dispatch(self.buffer)
+        self.call(self.buffer)
 
     def separate(self, kind: str, fused: bool) -> None:
         found = routing.route(self.ids, self.case.experts, kind=kind, weights=self.factors)
@@ -120,8 +123,9 @@ class Layer:
         named = {"fused": True, "separate": False}
         return {
             "dispatch and call": self.whole,
-            "call": self.call,
-            "dispatch": self.dispatch,
+            "call": lambda: self.call(self.buffer),
+            "one launch": lambda: self.call(self.persistent),
+            "dispatch": lambda: self.dispatch(self.buffer),
             **{
                 f"{name}, {kind}": lambda kind=kind, fused=fused: self.separate(kind, fused)
                 for kind in kinds
