@@ -324,7 +324,7 @@ def precompile_model(
             says.
         training: also gradients of tokens and of weights (of experts by K groups), of FP8 and BF16.
         mega_moe: also experts by `mega_moe_pre_dispatch_sm90` and `fp8_mega_moe` (FP8, or int4 or MXFP4 beside FP8), of
-            a group of expert_parallel ranks; without `persistent=True`.
+            a group of expert_parallel ranks; in one launch and in two.
         target, num_sms, gpu, newer_gpu, progress: as for `precompile`.
 
     Returns:

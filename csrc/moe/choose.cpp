@@ -32,7 +32,7 @@ MoeLayerChoice choose_moe_layer(const Problem& up, const Problem& down, bool tra
             best_up = &first, best_down = &second;
         }
     require_runtime(best_up != nullptr, "no tiles serve both products of a layer: N=", up.n, " K=", up.k,
-                    " and N=", down.n, " K=", down.k, ": get the buffer without persistent=True");
+                    " and N=", down.n, " K=", down.k, ": get the buffer with persistent=False");
     best_up->num_ctas = best_down->num_ctas = std::max(best_up->num_ctas, best_down->num_ctas);
     return {.up = sm90::Spec::finish(up, *best_up), .down = sm90::Spec::finish(down, *best_down)};
 }
