@@ -27,7 +27,6 @@ from ._numbers import integer
 from ._simulated_ranks import SimulatedRanks
 
 SCHEDULES = ("lazy", "eager", "random")
-HAZARD_MODES = ("error", "report")
 RULES = ("manual", "hardware")
 
 

@@ -78,6 +78,8 @@ struct Problem {
     int32_t block_m_multiple = 1, block_n_multiple = 1;  // a tile's height and width must be multiples of these
 
     bool operator==(const Problem&) const = default;
+    /// Whether an epilogue's steps make something of complete sums.
+    bool has_steps() const { return alpha || row_scale || random_rounding || gate.any() || output_scaling.any(); }
 };
 static_assert(std::has_unique_object_representations_v<Problem>);
 

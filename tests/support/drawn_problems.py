@@ -11,7 +11,6 @@ from matrix import ADDED_TO, FP4, ONE_RECIPE, Pair, Scaling, pairs
 
 Problem = tuple[str, dict[str, int]]  # what field_calls.kernel_of takes
 
-DEFAULT_OUTPUTS = {"e4m3": "bf16", "bf16": "bf16", "fp16": "fp16"}
 HEADS = [(128, 64, 128), (24, 10, 40), (7, 3, 5)]
 
 

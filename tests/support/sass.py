@@ -24,7 +24,6 @@ BAR_BY_REGISTER = 0x51D  # a named barrier, whose number a register holds
 CLUSTER_ARRIVE, CLUSTER_WAIT = 0x9C7, 0xDC7  # UCGABAR_ARV, UCGABAR_WAIT: the barrier of a cluster
 MEMBAR, BEYOND_CTA = 0x992, 1 << 77  # a thread waits for its memory accesses; not only as far as its CTA sees them
 UTMALDG, UTMAPF = 0x5B4, 0x5B8  # copy of a box; the L2 is asked for one
-IMAD_HI = 0x227, 0xC27  # the upper half of a product, of which divisions are made
 FFMA, NO_YIELD = 0x223, 1 << 109  # of four registers; the scheduler need not turn to another warp
 # Without the bits that tell kinds of operands: LD, LDG, LDC, LDL, LDS; CS2R and IMAD.WIDE; what is no plain arithmetic
 # (conversions, MUFU, POPC ...), S2R, SHFL.

@@ -6,6 +6,7 @@
 
 #include <algorithm>
 #include <iterator>
+#include <string>
 #include <string_view>
 
 namespace deep_gemm {
@@ -24,15 +25,6 @@ inline constexpr Dtype kDtypes[] = {
     {Element::ue8m0, kDLFloat8_e8m0fnu, "float8_e8m0fnu"},
     {Element::s8, kDLInt, "int8"},
     {Element::s32, kDLInt, "int32"},
-    {Element::s4, kDLInt, "PackedWeights of int4"},
-    {Element::s4m, kDLInt, "PackedWeights of int4"},
-    {Element::e2m1, kDLFloat, "PackedWeights of e2m1"},
-    {Element::u4, kDLUInt, "PackedWeights with zero points"},
-    {Element::e2m1x, kDLFloat, "PackedWeights of e2m1"},
-    {Element::s4b, kDLInt, "PackedWeights of int4"},
-    {Element::e4m3p, kDLFloat8_e4m3fn, "PackedWeights of e4m3"},
-    {Element::s8b, kDLInt, "PackedWeights of int8"},
-    {Element::u8, kDLInt, "PackedWeights of 8 bits with zero points"},
     {Element::e2m1r, kDLFloat4_e2m1fn, "int8 (two E2M1 codes a byte)"},
 };
 
@@ -44,8 +36,9 @@ inline Element element_of(DLDataType type) {
     return found == std::end(kDtypes) ? Element::none : found->element;
 }
 
-inline std::string_view dtype_name(Element element) {
-    return std::ranges::find(kDtypes, element, &Dtype::element)->name;
+inline std::string dtype_name(Element element) {
+    if (is_packed(element)) return std::string("PackedWeights of ") + facts(element).weights;
+    return std::string(std::ranges::find(kDtypes, element, &Dtype::element)->name);
 }
 
 }  // namespace deep_gemm

@@ -3,29 +3,30 @@
 #include <algorithm>
 #include <array>
 
+#include "../../config/pairs.hpp"
 #include "../call/kernel_table.hpp"
 
 namespace deep_gemm {
 namespace {
 
-/// What codes may lie as in blocks, beside 8 bits and beside 16, and scales before they are packed.
-constexpr std::array<Element, 5> kNarrowOrders = {Element::s4, Element::s4m, Element::u4, Element::e2m1,
-                                                  Element::e2m1x};
-constexpr std::array<Element, 6> kWideOrders = {Element::s4b,   Element::u4,  Element::e2m1,
-                                                Element::e4m3p, Element::s8b, Element::u8};
-constexpr size_t kOrders = kNarrowOrders.size() + kWideOrders.size();
+/// What codes may lie as in blocks, beside 8 bits and beside 16.
+constexpr size_t kOrders = 2 * kElementCount;
+/// What scales may be before they are packed.
 constexpr std::array<Element, 3> kScaleElements = {Element::fp32, Element::ue8m0, Element::s32};
 
-template <size_t kCount>
-size_t index_in(const std::array<Element, kCount>& elements, Element element, const char* what) {
-    const auto* const found = std::ranges::find(elements, element);
-    require(found != elements.end(), what, " of ", facts(element).name, " are not packed");
-    return found - elements.begin();
+size_t order_index(const PackCodesConfig& config) {
+    const bool is_multiplied = std::ranges::any_of(kPairs, [&](const Pair& pair) {
+        return pair.b == config.element && (bits(pair.a) == 16) == config.wide;
+    });
+    require(is_packed(config.element) && is_multiplied, "weights ", config.wide ? "beside 16 bits " : "", "of ",
+            facts(config.element).name, " are not packed");
+    return config.wide * kElementCount + static_cast<size_t>(config.element);
 }
 
-size_t order_index(const PackCodesConfig& config) {
-    if (!config.wide) return index_in(kNarrowOrders, config.element, "weights");
-    return kNarrowOrders.size() + index_in(kWideOrders, config.element, "weights beside 16 bits");
+size_t scale_index(Element element) {
+    const auto* const found = std::ranges::find(kScaleElements, element);
+    require(found != kScaleElements.end(), "scales of ", facts(element).name, " are not packed");
+    return found - kScaleElements.begin();
 }
 
 /// What the conversion of weights that calls pack leaves (convert/weights.cuh), as deep_gemm/weights/packings.py has
@@ -102,7 +103,7 @@ void launch_pack_codes(Device& device, const Matrix& codes, char* blocks, const 
 void launch_pack_scales(Device& device, const PackScalesParams& params, Element element, int64_t groups,
                         size_t source_bytes, void* stream) {
     const PackScalesConfig config{.element = element, .rows_first = params.row_stride < params.k_stride};
-    const size_t variant = index_in(kScaleElements, element, "scales") * 2 + config.rows_first;
+    const size_t variant = scale_index(element) * 2 + config.rows_first;
     const int64_t tiles = int64_t{ceil_div(params.k_groups, kPackScalesTile)} * (params.padded_rows / kPackScalesTile);
     const Blocks grid{tiles * groups, kPackThreads, "scales to pack"};
     static KernelTable<2 * kScaleElements.size()> table;

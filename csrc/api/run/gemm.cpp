@@ -72,9 +72,7 @@ bool run_checked_gemm(GemmCall&& call, const CallKey* key, uint64_t generation) 
     check_lone_words(call);
     if (problem.m == 0 || problem.n == 0) return true;
     if (problem.num_groups == 0) return problem.grouping != Grouping::m_contiguous;
-    const bool has_steps = problem.alpha != 0 || problem.row_scale != 0 || problem.random_rounding != 0 ||
-                           problem.gate.any() || problem.output_scaling.any();
-    require(!has_steps || !exceeds_exact_k(problem), "K must be at most ", most_exact_k(problem),
+    require(!problem.has_steps() || !exceeds_exact_k(problem), "K must be at most ", most_exact_k(problem),
             " where d has scales, or there is an epilogue, got ", problem.k);
     if (problem.k == 0 || exceeds_exact_k(problem)) return false;
     check_scale_values(call);

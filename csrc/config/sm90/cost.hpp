@@ -145,7 +145,7 @@ struct CostModel : CostConstants {
     /// Tiles of D whose rows are no whole lines of 128 bytes are copied in narrower pieces.
     double pieces_of_d(const GemmConfig& c) const {
         const bool whole = !is_staged(c.store) || adds_to_memory(c.store) || c.swap_ab ||
-                           c.gate.columns(c.tile.cols) * bits(c.output) / 8 % kSwizzleBytes == 0;
+                           c.d_cols(c.tile.cols) * bits(c.output) / 8 % kSwizzleBytes == 0;
         return whole ? 1 : narrow_pieces;
     }
 

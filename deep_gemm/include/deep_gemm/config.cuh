@@ -35,7 +35,7 @@ struct GemmConfig : GemmTask, TilePlan {
 
 /// The config as those see it who store what a gate has made of columns of the instruction: half as many.
 constexpr GemmConfig behind_gate(GemmConfig c) {
-    c.tile.cols = c.gate.columns(c.tile.cols), c.shape.n = c.gate.columns(c.shape.n), c.gate = {};
+    c.tile.cols = c.d_cols(c.tile.cols), c.shape.n = c.d_cols(c.shape.n), c.gate = {};
     return c;
 }
 

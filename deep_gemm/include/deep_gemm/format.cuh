@@ -49,9 +49,9 @@ struct ElementFacts {
     int32_t bits;
     NumberKind kind;
     TensorMapType map_type;
-    bool in_blocks = false;        // packed weights
-    bool subtracts_zeros = false;  // of which a word in memory says what is subtracted (Operand::zeros_k)
-    bool folds_exponents = false;  // a scale holds what conversion multiplies groups of its K by, too
+    const char* weights = nullptr;  // in packed blocks: what users call them
+    bool subtracts_zeros = false;   // of which a word in memory says what is subtracted (Operand::zeros_k)
+    bool folds_exponents = false;   // a scale holds what conversion multiplies groups of its K by, too
 };
 
 struct ElementTable {
@@ -68,18 +68,18 @@ constexpr ElementTable element_table() {
         {Element::ue8m0, "ue8m0", 8, NumberKind::exponent, TensorMapType::u8},
         {Element::s8, "s8", 8, NumberKind::integer, TensorMapType::u8},
         {Element::s32, "s32", 32, NumberKind::integer, TensorMapType::i32},
-        {Element::s4, "s4", 4, NumberKind::integer, TensorMapType::i32, true},
-        {Element::s4m, "s4m", 4, NumberKind::integer, TensorMapType::i32, true},
-        {Element::e2m1, "e2m1", 4, NumberKind::floating, TensorMapType::i32, true},
-        {Element::u4, "u4", 4, NumberKind::integer, TensorMapType::i32, true, true},
-        {Element::e2m1x, "e2m1x", 4, NumberKind::floating, TensorMapType::i32, true, false, true},
-        {Element::s4b, "s4b", 4, NumberKind::integer, TensorMapType::i32, true},
-        {Element::e4m3p, "e4m3p", 8, NumberKind::floating, TensorMapType::i32, true},
+        {Element::s4, "s4", 4, NumberKind::integer, TensorMapType::i32, "int4"},
+        {Element::s4m, "s4m", 4, NumberKind::integer, TensorMapType::i32, "int4"},
+        {Element::e2m1, "e2m1", 4, NumberKind::floating, TensorMapType::i32, "e2m1"},
+        {Element::u4, "u4", 4, NumberKind::integer, TensorMapType::i32, "int4 with zero points", true},
+        {Element::e2m1x, "e2m1x", 4, NumberKind::floating, TensorMapType::i32, "e2m1", false, true},
+        {Element::s4b, "s4b", 4, NumberKind::integer, TensorMapType::i32, "int4"},
+        {Element::e4m3p, "e4m3p", 8, NumberKind::floating, TensorMapType::i32, "e4m3"},
         {Element::ue5m3, "ue5m3", 8, NumberKind::floating, TensorMapType::u8},
         {Element::s4i, "s4i", 4, NumberKind::integer, TensorMapType::u8},
         {Element::e2m1r, "e2m1r", 4, NumberKind::floating, TensorMapType::u8},
-        {Element::s8b, "s8b", 8, NumberKind::integer, TensorMapType::i32, true},
-        {Element::u8, "u8", 8, NumberKind::integer, TensorMapType::i32, true, true},
+        {Element::s8b, "s8b", 8, NumberKind::integer, TensorMapType::i32, "int8"},
+        {Element::u8, "u8", 8, NumberKind::integer, TensorMapType::i32, "int8 with zero points", true},
     }};
 }
 
@@ -105,7 +105,7 @@ constexpr int32_t packed_unit_bytes(int32_t rows) { return (rows < kPackedRows ?
 constexpr int32_t packed_lines(Element element) { return packed_block_bytes(element) / kPackedLineBytes; }
 /// Their rows are padded to multiples of this, so that every tile has whole blocks.
 inline constexpr int32_t kPackedRowsPadded = 128;
-constexpr bool is_packed(Element element) { return facts(element).in_blocks; }
+constexpr bool is_packed(Element element) { return facts(element).weights != nullptr; }
 /// Four bits that lie in rows, as other operands do.
 constexpr bool in_rows(Element element) { return bits(element) == 4 && !is_packed(element); }
 constexpr bool subtracts_zeros(Element element) { return facts(element).subtracts_zeros; }

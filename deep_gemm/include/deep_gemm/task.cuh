@@ -88,6 +88,8 @@ struct GemmTask {
     static constexpr bool scales_blocks(const Scaling& s) {
         return (s.per_row() && !s.in_conversion()) || s.per_block();
     }
+    /// Columns of D that so many of the product make.
+    constexpr int32_t d_cols(int32_t cols) const { return gate.columns(cols); }
     constexpr bool has_block_scales() const { return a.scaling.per_block() || b.scaling.per_block(); }
 };
 

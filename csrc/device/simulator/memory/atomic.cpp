@@ -57,9 +57,6 @@ T atomic_update(char* address, Op op, T value, T other) {
     }
 }
 
-struct HalfValue {
-    uint16_t bits;
-};
 template <float (*kTo)(uint16_t), uint16_t (*kFrom)(float, Rounding, bool)>
 uint32_t update_pair(char* address, Op op, uint32_t value, unsigned halves) {
     const auto combine = [&](uint32_t old) {

@@ -12,7 +12,7 @@ namespace {
 /// Those that an integer has come first, and at the same distance the same ones for numbers of which one is a NaN.
 /// "Greater" is "less" with the operands exchanged.
 enum class Compare : uint32_t { eq, ne, lt, le, equ, neu, ltu, leu, num, nan };
-enum : uint32_t { kCompareMask = 31, kAnd = 32, kOr = 64, kXor = 128, kFlushInputs = 256, kFloatResult = 512 };
+enum : uint32_t { kAnd = 32, kOr = 64, kXor = 128, kFlushInputs = 256 };
 
 template <class T>
 struct ValueOf {

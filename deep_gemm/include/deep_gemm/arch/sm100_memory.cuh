@@ -25,8 +25,7 @@ constexpr int32_t word_offset(bool in_blocks, int32_t blocks, int32_t words, int
     return (in_blocks ? block * words + word : word * blocks + block) * kScaleBlockBytes;
 }
 
-/// Each store warp stages its 32 rows of D, of its columns, in chunks of one swizzle span; where a gate makes one of
-/// two of these, of half a span.
+/// Each store warp stages its 32 rows of D, of its columns, in chunks of one swizzle span of the product's columns.
 constexpr StoreChunk store_chunk(const GemmConfig& c) {
     const int32_t size = bytes_of(c.output, 1);
     if (c.swap_ab) {
@@ -34,19 +33,19 @@ constexpr StoreChunk store_chunk(const GemmConfig& c) {
         return {kWarpRows, outer, c.tile.cols / outer, size};
     }
     const int32_t inner = gcd(store_cols(c), kSwizzleBytes / size);
-    return {c.gate.columns(inner), kWarpRows, c.tile.cols / inner, size};
+    return {c.d_cols(inner), kWarpRows, c.tile.cols / inner, size};
 }
 
 /// Columns of the instruction's frame in a chunk.
 constexpr int32_t chunk_cols(const GemmConfig& c) { return c.tile.cols / store_chunk(c).count; }
 
 /// Columns of D that a store warp has side by side of a chunk.
-constexpr int32_t piece_d_cols(const GemmConfig& c) { return c.gate.columns(c.swap_ab ? kWarpRows : chunk_cols(c)); }
+constexpr int32_t piece_d_cols(const GemmConfig& c) { return c.d_cols(c.swap_ab ? kWarpRows : chunk_cols(c)); }
 
 /// Whether each warpgroup that stores has all columns of D that share a scale with one of its own.
 constexpr bool finds_runs_alone(const GemmConfig& c) {
     return !exchanges_across(c, piece_d_cols(c)) &&
-           (c.swap_ab || (c.output_scaling.any() && c.gate.columns(store_cols(c)) % c.output_scaling.k == 0));
+           (c.swap_ab || (c.output_scaling.any() && c.d_cols(store_cols(c)) % c.output_scaling.k == 0));
 }
 
 /// Chunks of a store warp.

@@ -82,11 +82,11 @@ constexpr uint32_t in_both(uint32_t half) { return half << 16 | half; }
 /// two weights.
 template <>
 struct Convert<Element::s4b, Element::bf16> {
-    static constexpr uint32_t kMinus8 = in_both(0xbc80);  // 2^-9 of it
-    static constexpr uint32_t kFactors = 0x7b807d80;      // of both rows: 2^124 below, 2^120 above
+    static constexpr uint32_t kMinusMiddle = in_both(0xbc80);  // 2^-9 of -8
+    static constexpr uint32_t kFactors = 0x7b807d80;           // of both rows: 2^124 below, 2^120 above
 
-    static DG_DEVICE void run(uint32_t word, uint32_t (&step)[4], uint32_t zero = kMinus8, uint32_t next_zero = kMinus8,
-                              uint32_t factor = in_both(kFactors & 0xffff),
+    static DG_DEVICE void run(uint32_t word, uint32_t (&step)[4], uint32_t zero = kMinusMiddle,
+                              uint32_t next_zero = kMinusMiddle, uint32_t factor = in_both(kFactors & 0xffff),
                               uint32_t next_factor = in_both(kFactors >> 16)) {
         const uint32_t upper = word >> 8;
         step[0] = ptx::fma_bf16x2(word & in_both(0x0f), factor, zero);
@@ -97,10 +97,10 @@ struct Convert<Element::s4b, Element::bf16> {
 };
 template <>
 struct Convert<Element::s4b, Element::fp16> {
-    static constexpr uint32_t kMinus8 = in_both(0xa400);
+    static constexpr uint32_t kMinusMiddle = in_both(0xa400);
 
-    static DG_DEVICE void run(uint32_t word, uint32_t (&step)[4], uint32_t zero = kMinus8,
-                              uint32_t next_zero = kMinus8) {
+    static DG_DEVICE void run(uint32_t word, uint32_t (&step)[4], uint32_t zero = kMinusMiddle,
+                              uint32_t next_zero = kMinusMiddle) {
         constexpr uint32_t kTwo15 = in_both(0x7800), kTwo11 = in_both(0x6800);
         const uint32_t upper = word >> 8;
         step[0] = ptx::fma_f16x2(word & in_both(0x0f), kTwo15, zero);
@@ -126,11 +126,11 @@ struct Convert<Element::u4, Element::fp16> : Convert<Element::s4b, Element::fp16
 /// lower byte, the second's above. A byte is a multiple of the least subnormal number, as four bits are.
 template <>
 struct Convert<Element::s8b, Element::bf16> {
-    static constexpr uint32_t kMinus128 = in_both(0xbe80);
+    static constexpr uint32_t kMinusMiddle = in_both(0xbe80);
     static constexpr uint32_t kFactors = in_both(0x7d80);  // 2^124
 
-    static DG_DEVICE void run(uint32_t word, uint32_t& first, uint32_t& second, uint32_t zero = kMinus128,
-                              uint32_t next_zero = kMinus128, uint32_t factor = kFactors,
+    static DG_DEVICE void run(uint32_t word, uint32_t& first, uint32_t& second, uint32_t zero = kMinusMiddle,
+                              uint32_t next_zero = kMinusMiddle, uint32_t factor = kFactors,
                               uint32_t next_factor = kFactors) {
         first = ptx::fma_bf16x2(word & in_both(0xff), factor, zero);
         second = ptx::fma_bf16x2(word >> 8 & in_both(0xff), next_factor, next_zero);
@@ -138,10 +138,10 @@ struct Convert<Element::s8b, Element::bf16> {
 };
 template <>
 struct Convert<Element::s8b, Element::fp16> {
-    static constexpr uint32_t kMinus128 = in_both(0xb400);
+    static constexpr uint32_t kMinusMiddle = in_both(0xb400);
 
-    static DG_DEVICE void run(uint32_t word, uint32_t& first, uint32_t& second, uint32_t zero = kMinus128,
-                              uint32_t next_zero = kMinus128) {
+    static DG_DEVICE void run(uint32_t word, uint32_t& first, uint32_t& second, uint32_t zero = kMinusMiddle,
+                              uint32_t next_zero = kMinusMiddle) {
         constexpr uint32_t kTwo15 = in_both(0x7800);
         first = ptx::fma_f16x2(word & in_both(0xff), kTwo15, zero);
         second = ptx::fma_f16x2(word >> 8 & in_both(0xff), kTwo15, next_zero);

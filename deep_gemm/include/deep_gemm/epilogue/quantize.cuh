@@ -70,7 +70,7 @@ struct Quantise {
         float largest[kRuns];
         if constexpr (Place::kExchanges) {
             const int32_t first_row = c.swap_ab ? end.tile.col : end.tile.row,
-                          first_col = c.gate.columns(c.swap_ab ? end.tile.row : end.tile.col);
+                          first_col = c.d_cols(c.swap_ab ? end.tile.row : end.tile.col);
             if (at.finds) {
                 find<c>(largest, values, at);
                 return at.template for_each_held_run<kCols>([&](int32_t run, int32_t row, int32_t col) {
@@ -129,7 +129,7 @@ private:
     /// What lies there may be anything.
     template <Constant<GemmConfig> c, typename Values, typename End>
     static DG_DEVICE void clear_past_columns(Values& values, const End& end) {
-        if (c.gate.columns(c.swap_ab ? end.tile.row + c.tile.rows : end.tile.col + c.tile.cols) <= end.at.n_end) return;
+        if (c.d_cols(c.swap_ab ? end.tile.row + c.tile.rows : end.tile.col + c.tile.cols) <= end.at.n_end) return;
         end.at.for_each_col([&](int32_t i, int32_t col) { values[i] = col < end.at.n_end ? values[i] : 0; });
     }
 

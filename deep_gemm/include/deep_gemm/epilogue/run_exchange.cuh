@@ -17,7 +17,7 @@ constexpr bool exchanges_runs(const GemmConfig& c, int32_t held) {
     return c.output_scaling.any() && held % c.output_scaling.k != 0;
 }
 /// Columns of D that a CTA's tile has, and CTAs side by side that have those of a run.
-constexpr int32_t tile_d_cols(const GemmConfig& c) { return c.gate.columns(c.tile_n()); }
+constexpr int32_t tile_d_cols(const GemmConfig& c) { return c.d_cols(c.tile_n()); }
 constexpr int32_t run_ctas(const GemmConfig& c) {
     return c.output_scaling.any() && tile_d_cols(c) < c.output_scaling.k ? c.output_scaling.k / tile_d_cols(c) : 1;
 }

@@ -68,7 +68,7 @@ struct Fragment16x8 {
 
 /// Columns of D that a warp holds side by side, of a piece of 16 rows of the instruction's frame.
 constexpr int32_t fragment_d_cols(const GemmConfig& c) {
-    return c.gate.columns(c.swap_ab ? Fragment16x8::kRows : c.held_cols());
+    return c.d_cols(c.swap_ab ? Fragment16x8::kRows : c.held_cols());
 }
 
 /// A thread's share of 16 rows of a tile, of the columns that its warp holds.
@@ -82,6 +82,6 @@ using Accumulators = RegisterOf<c.block_sum()>[kAccumulators<c>];
 template <Constant<GemmConfig> c>
 using Sums = RegisterOf<c.sum()>[kAccumulators<c>];
 template <Constant<GemmConfig> c>
-using Results = RegisterOf<c.output>[c.gate.columns(kAccumulators<c>)];
+using Results = RegisterOf<c.output>[c.d_cols(kAccumulators<c>)];
 
 }  // namespace deep_gemm

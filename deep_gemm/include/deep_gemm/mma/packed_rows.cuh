@@ -100,12 +100,9 @@ struct ConversionWithZeros {
     }
 };
 
-template <Constant<GemmConfig> c>
-struct Conversion<c, Element::u4, false> : ConversionWithZeros<c> {
-    using ConversionWithZeros<c>::ConversionWithZeros;
-};
-template <Constant<GemmConfig> c>
-struct Conversion<c, Element::u8, false> : ConversionWithZeros<c> {
+template <Constant<GemmConfig> c, Element kFrom>
+    requires(subtracts_zeros(kFrom))
+struct Conversion<c, kFrom, false> : ConversionWithZeros<c> {
     using ConversionWithZeros<c>::ConversionWithZeros;
 };
 

@@ -28,13 +28,6 @@ DG_DEVICE uint32_t map_to_cta(uint32_t address, uint32_t cta_rank) {
     return mapped;
 }
 
-/// ld.shared::cluster: of any CTA of the cluster, by a mapped address.
-DG_DEVICE float load_cluster(uint32_t mapped) {
-    float value;
-    asm volatile("ld.shared::cluster.f32 %0, [%1];" : "=f"(value) : "r"(mapped) : "memory");
-    return value;
-}
-
 /// st.async: 16 bytes, or 4, into a CTA's shared memory, counted on a barrier of that CTA as a copy is: the one who
 /// waits there sees them.
 DG_DEVICE void store_cluster_async(uint32_t mapped, float a, float b, float c, float d, uint32_t mapped_barrier) {

@@ -21,7 +21,7 @@ struct SwappedGates : RunExchange<c, fragment_d_cols(c)> {
         : row(of.row),
           col(of.col / (2 * kGateCols) * kGateCols + of.col % kGateCols),
           m_end(of.m_end),
-          n_end(c.gate.columns(of.n_end)),
+          n_end(c.d_cols(of.n_end)),
           group(of.group),
           expert(of.expert) {
         this->exchange_as(of);

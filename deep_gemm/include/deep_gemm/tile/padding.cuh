@@ -83,7 +83,7 @@ private:
     DG_DEVICE void fill_row(uint32_t row) const {
         constexpr int32_t kElements = 16 / sizeof(Stored);
         Stored* const line = static_cast<Stored*>(params_.d_data) + row * params_.d_stride;
-        const int32_t n = c.gate.columns(extent_n<c>(params_));
+        const int32_t n = c.d_cols(extent_n<c>(params_));
         const bool whole = reinterpret_cast<uint64_t>(line) % 16 == 0 && n % kElements == 0;
 #pragma unroll 1
         for (int32_t col = ptx::lane() * (whole ? kElements : 1); col < n; col += 32 * (whole ? kElements : 1)) {

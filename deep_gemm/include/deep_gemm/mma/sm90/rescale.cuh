@@ -71,6 +71,7 @@ template <Constant<GemmConfig> c>
 class ScaledConversion {
     static constexpr Element kFrom = c.rows_operand().element;
     using Way = Convert<kFrom, Element::bf16>;
+    static constexpr bool kSubtracts = requires { Way::kMinusMiddle; };
 
 public:
     DG_DEVICE void begin(const Stages<c>& stages, uint32_t powers, int32_t first_k) {
@@ -81,30 +82,28 @@ public:
             stages.load_zeros(words, kZerosK == kAll || kZerosK > c.tile.k ? 0 : first_k / kZerosK);
             const uint32_t both = __byte_perm(words[0], words[1], 0x5410);
             halves(ptx::multiply_bf16x2(ptx::multiply_bf16x2(both, Units<c>::kLess), powers), zeros_);
-        } else if constexpr (kFrom == Element::s4b) {
-            halves(ptx::multiply_bf16x2(powers, Way::kMinus8 - Units<c>::kLessBits), zeros_);
-        } else if constexpr (kFrom == Element::s8b) {
-            halves(ptx::multiply_bf16x2(powers, Way::kMinus128 - Units<c>::kLessBits), zeros_);
+        } else if constexpr (kSubtracts) {
+            halves(ptx::multiply_bf16x2(powers, Way::kMinusMiddle - Units<c>::kLessBits), zeros_);
         }
     }
 
     DG_DEVICE void run(const int32_t* of, uint32_t (&to)[4]) const {
-        const auto word = [&](int32_t i) { return static_cast<uint32_t>(of[i]); };
-        if constexpr (kFrom == Element::s4b || kFrom == Element::u4) {
-            Way::run(word(0), to, zeros_[0], zeros_[1], factors_[0], factors_[1]);
-        } else if constexpr (kFrom == Element::s8b || kFrom == Element::u8) {
-            Way::run(word(0), to[0], to[1], zeros_[0], zeros_[1], factors_[0], factors_[1]);
-            Way::run(word(1), to[2], to[3], zeros_[0], zeros_[1], factors_[0], factors_[1]);
-        } else if constexpr (kFrom == Element::e2m1) {
-            Way::run(word(0), to, factors_[0], factors_[1]);
-        } else {
-            static_assert(kFrom == Element::e4m3p);
-            Way::run(word(0), to[0], to[1], factors_[0], factors_[1]);
-            Way::run(word(1), to[2], to[3], factors_[0], factors_[1]);
-        }
+        if constexpr (kSubtracts)
+            convert(of, to, zeros_[0], zeros_[1], factors_[0], factors_[1]);
+        else
+            convert(of, to, factors_[0], factors_[1]);
     }
 
 private:
+    template <typename... Numbers>
+    static DG_DEVICE void convert(const int32_t* of, uint32_t (&to)[4], Numbers... numbers) {
+        if constexpr (bits(kFrom) == 8) {
+            Way::run(static_cast<uint32_t>(of[0]), to[0], to[1], numbers...);
+            Way::run(static_cast<uint32_t>(of[1]), to[2], to[3], numbers...);
+        } else {
+            Way::run(static_cast<uint32_t>(of[0]), to, numbers...);
+        }
+    }
     static DG_DEVICE void halves(uint32_t pair, uint32_t (&each)[2]) {
         each[0] = __byte_perm(pair, pair, 0x1010), each[1] = __byte_perm(pair, pair, 0x3232);
     }

@@ -75,7 +75,7 @@ struct Piece : RunExchange<c, piece_d_cols(c)> {
         : row(of.row + (!kAlongN && has_ups() ? kCols : 0)),
           col(of.col / (2 * kGateCols) * kGateCols + of.col % kGateCols),
           m_end(of.m_end),
-          n_end(c.gate.columns(of.n_end)),
+          n_end(c.d_cols(of.n_end)),
           group(of.group),
           expert(of.expert) {
         this->exchange_as(of);
@@ -264,7 +264,7 @@ private:
 
 /// What is stored of them.
 template <Constant<GemmConfig> c>
-using PieceValues = RegisterOf<c.output>[c.gate.columns(chunk_cols(c))];
+using PieceValues = RegisterOf<c.output>[c.d_cols(chunk_cols(c))];
 
 /// Rows of padding among these.
 template <Constant<GemmConfig> c>

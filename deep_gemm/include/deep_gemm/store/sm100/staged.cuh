@@ -79,8 +79,7 @@ private:
     static DG_DEVICE void copy(uint32_t buffer, const Tile& tile, int32_t chunk, const GemmParams& params) {
         const int32_t row = tile.row + tensor_warp() * kWarpRows,
                       col = tile.col + first_store_col<c>() + chunk * Piece<c>::kCols;
-        const int32_t x = columns_of_d<c, kChunk.inner>(c.gate.columns(c.swap_ab ? row : col)),
-                      y = c.swap_ab ? col : row;
+        const int32_t x = columns_of_d<c, kChunk.inner>(c.d_cols(c.swap_ab ? row : col)), y = c.swap_ab ? col : row;
         if constexpr (adds_to_memory(c.store))
             ptx::add_box(&params.d, buffer, x, y, group_of_d<c>(tile));
         else

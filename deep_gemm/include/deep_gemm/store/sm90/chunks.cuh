@@ -9,7 +9,7 @@ namespace deep_gemm {
 constexpr StoreChunk store_chunk(const GemmConfig& c) {
     const int32_t size = bytes_of(c.output, 1);
     if (c.swap_ab) return {Fragment16x8::kRows, c.tile.cols, 1, size};
-    const int32_t cols = c.gate.columns(c.tile.cols), inner = gcd(cols, kSwizzleBytes / size);
+    const int32_t cols = c.d_cols(c.tile.cols), inner = gcd(cols, kSwizzleBytes / size);
     return {inner, Fragment16x8::kRows, cols / inner, size};
 }
 
