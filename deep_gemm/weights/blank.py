@@ -4,37 +4,12 @@ from __future__ import annotations
 
 from typing import Any
 
-import torch
-
+from .blank_fields import blank_fields
 from .packed import PackedWeights
-from .packed_tensors import PLAIN, TENSORS
-from .packings import packing_of
 
 
 def blank_weights(
-    shape: tuple[int, ...],
-    element: str,
-    activations: str,
-    group_size: int | None,
-    order: str,
-    *,
-    second_scales: bool = False,
-    gate_up: str | None = None,
-    near_scales: bool = False,
-    device: torch.device | str = "cpu",
+    shape: tuple[int, ...], element: str, activations: str, group_size: int | None, order: str, **more: Any
 ) -> PackedWeights:
     """`PackedWeights` of memory that nobody has written; see there for what the arguments say."""
-    plain: dict[str, Any] = dict(zip(PLAIN, (shape, element, group_size, activations, order), strict=True))
-    form: Any = object.__new__(PackedWeights)
-    for name, value in {**dict.fromkeys(TENSORS), **plain, "second_scales": second_scales or None}.items():
-        object.__setattr__(form, name, value)
-    object.__setattr__(form, "gate_up", gate_up)
-    wanted = {"codes", "scales"}
-    wanted |= {"zeros"} if form.needs_zeros else set()
-    wanted |= {"second_scales"} if second_scales else set()
-    wanted |= {"sums"} if packing_of(element, activations).integer_activations else set()
-    tensors: dict[str, Any] = {
-        name: torch.empty(extents, dtype=dtype, device=device) if name in wanted else None
-        for name, (dtype, extents) in form.forms().items()
-    }
-    return PackedWeights(**tensors, **plain, gate_up=gate_up, near_scales=near_scales)
+    return PackedWeights(**blank_fields(shape, element, activations, group_size, order, **more))

@@ -11,6 +11,7 @@ import torch
 
 from . import codes as code
 from . import parts
+from .blank_fields import blank_fields
 from .gate_rows import rows_in_order
 from .packed_tensors import GATES, NEAR_SCALES, PLAIN, TENSORS, VERSION, VERSION_OF_GATES, PackedTensors
 from .packings import FOLDED, TWO_LEVELS, packing_of
@@ -214,11 +215,9 @@ class PackedWeights(PackedTensors):
     def placeholder(self, *shape: int) -> PackedWeights:
         """Weights of another shape, packed as these are, in memory that nobody has written: for `precompile` and
         `jit.record`, which read no values."""
-        from .blank import blank_weights
-
         second, plain = self.second_scales is not None, (self.element, self.activations, self.group_size, self.order)
         flags: dict[str, Any] = {"gate_up": self.gate_up, "near_scales": self.near_scales}
-        return blank_weights(shape, *plain, second_scales=second, **flags)
+        return PackedWeights(**blank_fields(shape, *plain, second_scales=second, **flags))
 
     def __getitem__(self, index: int | slice) -> PackedWeights:
         """One expert of a stack, or a stack of neighbours. It shares its memory with `self`."""
