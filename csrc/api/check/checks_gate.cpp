@@ -4,6 +4,7 @@
 
 #include "../../config/candidate.hpp"
 #include "../../config/host_facts.hpp"
+#include "../../config/quantised.hpp"
 
 namespace deep_gemm {
 
@@ -30,8 +31,7 @@ void require_gate_is_served(const Problem& p) {
         "itself, as this one does on ",
         name(p.arch), ", leaves their rows where they are");
     require(p.output != Element::s32, "d must not be int32 for a gated activation");
-    require(!p.output_scaling.any() || !p.b.packed() || p.output_scaling.k <= kPackedRowsPadded / 2 ||
-                ceil_div(p.n, kPackedRowsPadded) % 2 == 0,
+    require(!has_long_runs(p) || !p.b.packed() || ceil_div(p.n, kPackedRowsPadded) % 2 == 0,
             "w must have N of an even number of blocks of ", kPackedRowsPadded,
             " rows where d is a pair with a scale for 128 columns behind a gated activation, got N=", p.n,
             ": use deep_gemm.quantize.swiglu_fp8 behind the product");

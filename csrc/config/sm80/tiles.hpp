@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "../candidate.hpp"
+#include "../quantised.hpp"
 #include "../unpacked.hpp"
 
 namespace deep_gemm::sm80 {
@@ -113,9 +114,6 @@ constexpr DividedGrid divided(const Problem& p, WarpGrid grid) {
     const bool rescales = may_rescale(p) && grid.k_warps == 1 && !has_room(p, of_two, 2) && has_room(p, of_one, 1);
     return {rescales ? of_one : of_two, rescales};
 }
-
-/// Whether a run of columns of D that share a scale is of so many rows of weights.
-constexpr bool has_long_runs(const Problem& p) { return p.gate.any() && p.output_scaling.k > kPackedRowsPadded / 2; }
 
 template <size_t kCount>
 constexpr const WarpGrid* find_among(const WarpGrid (&grids)[kCount], const Tiling& tiling) {

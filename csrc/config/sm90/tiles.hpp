@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "../candidate.hpp"
+#include "../quantised.hpp"
 #include "clusters.hpp"
 #include "schedule.hpp"
 
@@ -17,9 +18,7 @@ inline bool has_width(Element element, int32_t cols) {
     return sum_of(element) != Element::s32 || cols <= 32 || cols % 16 == 0;
 }
 
-/// Of a gated activation whose result is quantised a CTA has half as many columns: 256 rows of weights have all that
-/// share a scale, beside few tokens too.
-inline bool quantises_gates(const Problem& p) { return p.gate.any() && p.output_scaling.any(); }
+/// Where gated activations are quantised: all rows of weights that share a scale, beside few tokens too.
 inline constexpr int32_t kGatedRows = 256, kGatedCols[] = {8, 16, 32, 64};
 
 /// Tiles worth considering, whatever the problem. Accumulators bound them: a thread holds cols / 2 floats for each 64
