@@ -301,6 +301,26 @@ def tables(document: dict) -> str:
     return text + f"{machine['gpu']}, driver {machine['driver']}, {machine['compiler']}, commit {machine['commit']}.\n"
 
 
+def beside_bf16(document: dict) -> str:
+    """Of one run BF16 x BF16 and the picks of two commits: what the later one gains, and BF16's time over its."""
+    names = list(dict.fromkeys(name for row in document["results"] for name in row["us"]))
+    lines = []
+    for row in document["results"]:
+        cells = [row["us"].get(name) for name in names]
+        shown = [
+            "-" if us is None else f"{us[1]:.1f} to {us[2]:.1f} ({us[2] / us[1]:.2f}), {us[0] / us[2]:.2f}"
+            for us in cells
+        ]
+        bf16 = sorted(us[0] for us in row["us"].values())
+        lines.append([", ".join(map(str, row["case"])), f"{bf16[len(bf16) // 2]:.1f}", *shown])
+    of, (before, after) = document["machine"], document["commits"]
+    return (
+        table(["M, N, K", "bf16 x bf16", *names], lines)
+        + f"\n{of['gpu']}, driver {of['driver']}, {of['compiler']}, compiled for {document['target']}, "
+        f"commits {before} and {after}, in microseconds.\n"
+    )
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--out", type=Path, help="the folder of h100_packed.json (by the card's name)")

@@ -93,7 +93,7 @@ void encode(const Device& device, bool plain, const TensorMapSpec& spec, TensorM
 }
 
 /// Packed weights: lines of words, so many a block of 64 rows by 128 of K, all blocks along K side by side.
-TensorMapSpec packed_map(const Matrix& m, Element element, int32_t box_rows) {
+TensorMapSpec packed_map(const Matrix& m, Element element, int32_t stages_of_block, int32_t box_rows) {
     constexpr uint32_t kWords = kPackedLineBytes / 4;
     const auto lines = static_cast<uint32_t>(packed_lines(element));
     const uint64_t k_blocks = (m.cols + kPackedK - 1) / kPackedK,
@@ -103,11 +103,11 @@ TensorMapSpec packed_map(const Matrix& m, Element element, int32_t box_rows) {
             .rank = 3,
             .sizes = {kWords, k_blocks * lines, row_blocks * m.groups},
             .strides_bytes = {kPackedLineBytes, k_blocks * lines * kPackedLineBytes},
-            .box = {kWords, lines, static_cast<uint32_t>(box_rows / kPackedRows)}};
+            .box = {kWords, lines / stages_of_block, static_cast<uint32_t>(box_rows / kPackedRows)}};
 }
 
 TensorMapSpec operand_map(const Matrix& m, const Operand& lying, const Choice& choice, int32_t box_rows) {
-    if (lying.packed()) return packed_map(m, lying.element, box_rows);
+    if (lying.packed()) return packed_map(m, lying.element, choice.config.stages_of_block(), box_rows);
     const Element type = lying.element;
     const bool spread = !choice.copies.plain_operands && (unpacked_by_tma(type, choice.config.a.element) ||
                                                           unpacked_by_tma(type, choice.config.b.element));

@@ -36,7 +36,7 @@ inline bool shares_last(const Problem& p, const GemmConfig& c) {
 
 /// A config without stages.
 inline GemmConfig configure(const Problem& p, const Tiling& tiling) {
-    const TileShape tile{tiling.tile_rows, tiling.tile_cols, stage_k(p.a, p.b)};
+    const TileShape tile{tiling.tile_rows, tiling.tile_cols, stage_k(p, tiling)};
     GemmConfig c{
         task_of(p),
         {.swap_ab = tiling.swap_ab,

@@ -81,7 +81,7 @@ struct CostModel : CostConstants {
         return row_alignment >= kBestAlignment ? 1 : std::max(1.0, of_l2 * busy);
     }
 
-    /// Cycles that a warpgroup takes to convert 64 packed rows of a K block, in turn with its products.
+    /// Cycles that a warpgroup takes to convert 64 packed rows of a stage, in turn with its products.
     double convert_in_turn(const GemmConfig& c) const {
         const Operand weights = c.rows_operand();
         const bool to_bytes = bits(c.cols_operand().element) == 8;
@@ -94,14 +94,15 @@ struct CostModel : CostConstants {
                                                     : convert_cycles;
         // Folded exponents are looked up in as many cycles.
         const bool more = weights.has_zeros() || folds_exponents(weights.element);
-        return convert + (more && to_bytes ? subtract_cycles : 0);
+        return (convert + (more && to_bytes ? subtract_cycles : 0)) / c.stages_of_block();
     }
 
-    /// Cycles in which an SM converts a K block's packed rows to 16 bits, whichever warpgroups do. To bytes takes fewer
+    /// Cycles in which an SM converts a stage's packed rows to 16 bits, whichever warpgroups do. To bytes takes fewer
     /// instructions, which never bind.
     double convert_on_sm(const GemmConfig& c) const {
         if (!c.rows_operand().packed() || bits(c.cols_operand().element) == 8) return 0;
-        return c.tile.rows / kWgmmaRows * (c.scaled() ? conversion_cycles : convert_scaled_cycles);
+        return c.tile.rows / kWgmmaRows * (c.scaled() ? conversion_cycles : convert_scaled_cycles) /
+               c.stages_of_block();
     }
 
     /// Stages that a warpgroup holds: that of the block before, too, where the next is multiplied meanwhile.
@@ -131,7 +132,8 @@ struct CostModel : CostConstants {
                              : !c.sm90.look_ahead && !converts_ahead(c) ? chain_cycles
                              : issues_in_order(c)                       ? ordered_cycles
                                                                         : ahead_cycles;
-        const int32_t promotions = c.rows_operand().packed() ? 1 : scale_groups(c);  // of a K block, each promoted
+        // Of a stage, each promoted. A block of packed weights is promoted once, in however many stages it lies.
+        const double promotions = c.rows_operand().packed() ? 1.0 / c.stages_of_block() : scale_groups(c);
         const double promoted = c.scaled() ? promotion_cycles(c) : 0;
         const double chain = subtiles * (wgmma_cycles + promotions * (promoted + waits) + convert_in_turn(c));
         const int32_t held = c.split_k.warpgroups * held_stages(c);

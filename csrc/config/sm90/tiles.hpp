@@ -80,9 +80,21 @@ inline bool may_split_k(const Problem& p, bool swap_ab, const TileShape& tile, c
 /// take two of their stages, unless they go where stages were. docs/notes/tried.md.
 inline bool shares_only(const TileShape& tile) { return tile.rows < 256 && tile.rows * tile.cols >= 128 * 192; }
 
+/// Columns from which on stages hold halves of packed weights' blocks.
+inline constexpr int32_t kMinColsOfHalves = 160;
+
+/// K that one stage holds: a span. Beside packed weights it is that of their blocks, which of 16 bits is two spans; in
+/// wide tiles half of that, so that a ring has more stages than warpgroups hold (docs/notes/packed-speed.md).
+inline int32_t stage_k(const Problem& p, const Tiling& tiling) {
+    if (!p.b.packed()) return span_k(p.a.element);
+    const bool halves = bits(p.a.element) == 16 && p.grouping == Grouping::dense && tiling.tile_rows == 128 &&
+                        tiling.tile_cols >= kMinColsOfHalves && (!scales_blocks(p) || may_rescale(p));
+    return halves ? kPackedK / 2 : kPackedK;
+}
+
 /// For packed weights, which lie on the rows' side: tokens as wide as sums leave registers.
 inline std::vector<TileShape> packed_tile_shapes(const Problem& p) {
-    const int32_t k = stage_k(p.a, p.b);
+    const int32_t k = kPackedK;
     std::vector<TileShape> shapes;
     for (const int32_t rows : {64, 128})
         for (const int32_t cols : {8, 16, 24, 32, 48, 64, 96, 128}) shapes.push_back({rows, cols, k});

@@ -29,6 +29,11 @@ struct GemmConfig : GemmTask, TilePlan {
     constexpr const Scaling& row_scales() const { return rows_operand().scaling; }
     constexpr const Scaling& col_scales() const { return cols_operand().scaling; }
 
+    /// Stages that a block of packed weights lies in. One CTA multiplies all of them, one after the other.
+    constexpr int32_t stages_of_block() const {
+        return rows_operand().packed() && tile.k < kPackedK ? kPackedK / tile.k : 1;
+    }
+
     /// Columns of a tile that a warp holds of 16 of its rows, where warps hold sums in registers.
     constexpr int32_t held_cols() const { return tile.cols / col_warps; }
 };

@@ -17,8 +17,10 @@ inline constexpr int32_t kMnBlock = 64;
 /// Elements of a span of the swizzle.
 constexpr int32_t span_k(Element element) { return elements_in(element, kSwizzleBytes); }
 
-/// K that one stage holds: a span; beside packed weights their blocks' K, which of 16 bits is two.
-constexpr int32_t stage_k(const Operand& a, const Operand& b) { return b.packed() ? kPackedK : span_k(a.element); }
+/// Lines of packed weights that one stage holds of 64 rows.
+constexpr int32_t packed_stage_lines(const GemmConfig& c) {
+    return packed_lines(c.rows_operand().element) / c.stages_of_block();
+}
 
 /// Bytes of an operand's row in a stage.
 constexpr int32_t row_bytes(const GemmConfig& c, const Operand& operand) { return bytes_of(operand.element, c.tile.k); }

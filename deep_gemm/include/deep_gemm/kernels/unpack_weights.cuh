@@ -40,8 +40,8 @@ struct UnpackProduct {
 
 /// Words of a row in a block, beside codes.
 constexpr int32_t unpacked_words(const UnpackWeightsConfig& config) {
-    if (config.zeros_k != 0) return block_words(config.zeros_k);
-    if (config.scales_k > 0) return block_words(kScalesPerWord * config.scales_k);
+    if (config.zeros_k != 0) return block_words(product_of(config), config.zeros_k);
+    if (config.scales_k > 0) return block_words(product_of(config), kScalesPerWord * config.scales_k);
     return folds_exponents(config.element) ? 1 : 0;
 }
 

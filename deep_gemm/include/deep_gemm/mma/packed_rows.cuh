@@ -12,22 +12,26 @@
 namespace deep_gemm {
 
 /// K that a warp converts of a stage: a block's, or that of two which follow each other, where the other operand has
-/// four bits as well.
+/// four bits as well; or half a block's, where a stage has no more.
 constexpr int32_t packed_k(const GemmConfig& c) {
-    return bits(c.cols_operand().element) == 4 ? 2 * kPackedK : kPackedK;
+    const int32_t most = bits(c.cols_operand().element) == 4 ? 2 * kPackedK : kPackedK;
+    return c.tile.k < most ? c.tile.k : most;
 }
 
 /// Steps along it: the instruction multiplies 32 bytes of the other operand's K.
 constexpr int32_t block_steps(const GemmConfig& c) { return bytes_of(c.cols_operand().element, packed_k(c)) / 32; }
 
-/// Words that a row has in a block, of which each is for so much K.
-constexpr int32_t block_words(int32_t k) { return k == kAll || k > kPackedK ? 1 : kPackedK / k; }
+/// Words that a row has in what is converted together, of which each is for so much K.
+constexpr int32_t block_words(const GemmConfig& c, int32_t k) {
+    const int32_t converted = packed_k(c) < kPackedK ? packed_k(c) : kPackedK;
+    return k == kAll || k > converted ? 1 : converted / k;
+}
 
 /// A block lies in units of 16 bytes a thread of four warps, each for as many steps: warp by warp, 16 rows each.
 template <Constant<GemmConfig> c>
 struct PackedUnits {
     static constexpr int32_t kThreadBytes = 16, kWarpBytes = 32 * kThreadBytes, kBytes = packed_unit_bytes(kPackedRows),
-                             kCount = packed_k(c) / kPackedK * packed_block_bytes(c.rows_operand().element) / kBytes,
+                             kCount = packed_k(c) * packed_block_bytes(c.rows_operand().element) / kPackedK / kBytes,
                              kSteps = block_steps(c) / kCount, kStepWords = kThreadBytes / 4 / kSteps;
 };
 
@@ -42,7 +46,7 @@ struct Conversion {
     template <typename Smem>
     DG_DEVICE Conversion(const Smem&, int32_t, int32_t) {}
 
-    /// A step of K's: `to` is what a matrix instruction's A operand wants of a thread.
+    /// A step of a block's K: `to` is what a matrix instruction's A operand wants of a thread.
     DG_DEVICE void run(const int32_t* of, int32_t, uint32_t (&to)[4]) const {
         if constexpr (c.rows_operand().element == Element::e2m1 && bits(c.cols_operand().element) == 16) {
             Way::run(static_cast<uint32_t>(of[0]), to, Way::kOne, Way::kOne);
@@ -63,7 +67,8 @@ template <Constant<GemmConfig> c>
 struct ConversionWithZeros {
     static constexpr Element kFrom = c.rows_operand().element;
     static constexpr Element kTo = c.cols_operand().element;
-    static constexpr int32_t kGroups = block_words(c.rows_operand().zeros_k), kStepsPerGroup = block_steps(c) / kGroups;
+    static constexpr int32_t kGroups = block_words(c, c.rows_operand().zeros_k),
+                             kStepsPerGroup = block_steps(c) / kGroups;
 
     uint32_t words[kGroups][2];
 
@@ -78,7 +83,7 @@ struct ConversionWithZeros {
     }
 
     DG_DEVICE void run(const int32_t* of, int32_t step, uint32_t (&to)[4]) const {
-        const uint32_t (&zeros)[2] = words[step / kStepsPerGroup];
+        const uint32_t (&zeros)[2] = words[step % block_steps(c) / kStepsPerGroup];
         if constexpr (bits(kTo) == 16) {
             using Way = Convert<kFrom, kTo>;
             const uint32_t first = Way::zeros(zeros[0]), second = Way::zeros(zeros[1]);
@@ -132,7 +137,7 @@ struct Conversion<c, Element::e2m1x, false> {
 template <Constant<GemmConfig> c>
 struct Conversion<c, Element::e2m1, true> {
     using Way = Convert<Element::e2m1, c.cols_operand().element>;
-    static constexpr int32_t kWords = block_words(entry_k(c.row_scales())), kStepK = 16;
+    static constexpr int32_t kWords = block_words(c, entry_k(c.row_scales())), kStepK = 16;
 
     uint32_t row[kWords], next_row[kWords];
 
@@ -150,8 +155,9 @@ struct Conversion<c, Element::e2m1, true> {
 
     DG_DEVICE void run(const int32_t* of, int32_t step, uint32_t (&to)[4]) const {
         const int32_t group = step * kStepK / c.row_scales().k, byte = group % kScalesPerWord;
-        const uint32_t both = Way::scales(__byte_perm(row[group / kScalesPerWord], next_row[group / kScalesPerWord],
-                                                      (4 + byte) << 12 | byte << 4));
+        const uint32_t both =
+            Way::scales(__byte_perm(row[group / kScalesPerWord % kWords], next_row[group / kScalesPerWord % kWords],
+                                    (4 + byte) << 12 | byte << 4));
         Way::run(static_cast<uint32_t>(of[0]), to, __byte_perm(both, both, 0x1010), __byte_perm(both, both, 0x3232));
     }
 };

@@ -39,7 +39,8 @@ private:
 
     /// The first parts have a K block more, where there are some left over.
     DG_DEVICE void take_part(Tile& tile) const {
-        const int32_t each = raster_.k_blocks / params_.num_groups, over = raster_.k_blocks - each * params_.num_groups;
+        static_assert(Rasterizer<c>::kUnitBlocks == 1);
+        const int32_t each = raster_.k_units / params_.num_groups, over = raster_.k_units - each * params_.num_groups;
         tile.k_block = tile.group * each + min(tile.group, over);
         tile.k_blocks = each + (tile.group < over ? 1 : 0);
     }

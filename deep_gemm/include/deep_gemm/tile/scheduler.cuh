@@ -40,8 +40,11 @@ DG_DEVICE int32_t group_of_d(const Tile& tile) {
 /// strip.
 template <Constant<GemmConfig> c>
 struct Rasterizer {
+    /// K blocks that are not shared between CTAs.
+    static constexpr int32_t kUnitBlocks = c.stages_of_block(), kUnitK = c.tile.k * kUnitBlocks;
+
     ClusterPosition<c> position;
-    int32_t n_blocks, k_blocks;
+    int32_t n_blocks, k_units;
     FastDivisor strip, raster_group_tiles;
 
     DG_DEVICE explicit Rasterizer(const GemmParams& params)
@@ -49,7 +52,7 @@ struct Rasterizer {
           // Read at run time even where K is compiled in: of a count that they know, the compiler and ptxas unroll and
           // peel the roles' loops until they spill, move accumulators about, or wait for each multiplication by itself
           // (C7514).
-          k_blocks((params.k + c.tile.k - 1) / c.tile.k),
+          k_units((params.k + kUnitK - 1) / kUnitK),
           strip(params.raster_group_blocks),
           raster_group_tiles(params.raster_group_tiles) {}
 
@@ -58,11 +61,12 @@ struct Rasterizer {
         if constexpr (c.split_k.last_tiles) {
             // No branch, and the rank within a pair by the CTA's number: all lanes visibly count alike.
             const int32_t second = tile.shared & blockIdx.x;
-            tile.k_block = second * (k_blocks >> 1);
-            tile.k_blocks = (k_blocks + second) >> tile.shared;
+            tile.k_block = second * (k_units >> 1) * kUnitBlocks;
+            tile.k_blocks = ((k_units + second) >> tile.shared) * kUnitBlocks;
         } else {
-            tile.k_block = k_blocks * position.k / c.cluster.k;
-            tile.k_blocks = k_blocks * (position.k + 1) / c.cluster.k - tile.k_block;
+            const int32_t first = k_units * position.k / c.cluster.k;
+            tile.k_block = first * kUnitBlocks;
+            tile.k_blocks = (k_units * (position.k + 1) / c.cluster.k - first) * kUnitBlocks;
         }
     }
 

@@ -34,7 +34,7 @@ DG_DEVICE void fetch_likely_tile(const GemmParams& params) {
     for (int32_t block = 0; block < min(tile.k_blocks, likely_k_blocks(c)); ++block) {
         const int32_t k = block * c.tile.k;
         if constexpr (c.rows_operand().packed())
-            ptx::prefetch_box(&params.rows, 0, block * packed_lines(c.rows_operand().element),
+            ptx::prefetch_box(&params.rows, 0, block * packed_stage_lines(c),
                               row_group * packed_blocks(extent_n<c>(params)) + tile.row / kPackedRows);
         else
             fetch_operand<c.tile.rows, c.cluster.cols, c.rows_operand().mn_major()>(params.rows, k, tile.row, row_group,

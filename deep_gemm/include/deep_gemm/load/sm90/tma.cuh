@@ -68,12 +68,12 @@ DG_DEVICE void load_wanted_rows(uint32_t destination, const TensorMap& map, uint
                                          hint);
 }
 
-/// The rows operand, packed: blocks of 64 rows by 128 of K.
+/// The rows operand, packed: blocks of 64 rows by 128 of K, or halves of them.
 template <Constant<GemmConfig> c>
 DG_DEVICE void load_packed_rows(uint32_t destination, const TensorMap& map, uint32_t barrier, int32_t k, int32_t row,
                                 int32_t group, const GemmParams& params, ptx::CacheHint hint) {
-    static_assert(c.cluster.cols == 1 && c.tile.k == kPackedK);
-    ptx::load_box(destination, &map, barrier, 0, k / kPackedK * packed_lines(c.rows_operand().element),
+    static_assert(c.cluster.cols == 1 && c.tile.k * c.stages_of_block() == kPackedK);
+    ptx::load_box(destination, &map, barrier, 0, k / c.tile.k * packed_stage_lines(c),
                   group * packed_blocks(extent_n<c>(params)) + row / kPackedRows, hint);
 }
 

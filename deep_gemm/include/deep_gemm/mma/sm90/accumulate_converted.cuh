@@ -13,27 +13,29 @@ struct AccumulateConverted {
     template <typename Meanwhile>
     static DG_DEVICE void run(Stages<c>& stages, Totals<c>& total, const Tile&, int32_t count, const Meanwhile&) {
         Fragments<c> even, odd;
+        constexpr int32_t kOdd = c.stages_of_block() - 1;  // 1: the second half of a block
         int32_t previous = start_first(stages, total[0], even);
         for (;; count -= 2) {
             if (count == 1) return end(stages, total[0], even, previous);
-            previous = start_next(stages, total[0], even, odd, previous);
+            previous = start_next<kOdd>(stages, total[0], even, odd, previous);
             if (count == 2) return end(stages, total[0], odd, previous);
-            previous = start_next(stages, total[0], odd, even, previous);
+            previous = start_next<0>(stages, total[0], odd, even, previous);
         }
     }
 
 private:
     static DG_DEVICE int32_t start_first(Stages<c>& stages, Accumulators<c>& total, Fragments<c>& mine) {
         stages.wait_full();
-        stages.multiply_into(total, mine);
+        stages.multiply_into(total, mine, 0);
         return advance(stages);
     }
 
     /// The block before is over when this one is under way.
+    template <int32_t kPart>
     static DG_DEVICE int32_t start_next(Stages<c>& stages, Accumulators<c>& total, Fragments<c>& before,
                                         Fragments<c>& mine, int32_t previous) {
         stages.wait_full();
-        stages.multiply_into(total, mine);
+        stages.multiply_into(total, mine, kPart);
         ptx::wgmma_wait<1>();
         before.pin();
         stages.release(previous);

@@ -12,7 +12,7 @@ namespace deep_gemm {
 /// rows are multiplied where they lie.
 template <Constant<GemmConfig> c, bool = c.rows_operand().packed()>
 struct Fragments {
-    DG_DEVICE void load(uint32_t, const Conversion<c>&) {}
+    DG_DEVICE void load(uint32_t, const Conversion<c>&, int32_t = 0) {}
     DG_DEVICE void pin() {}
 };
 
@@ -21,7 +21,8 @@ struct Fragments<c, true> {
     static constexpr int32_t kSteps = block_steps(c);
     uint32_t words[kSteps][4];
 
-    DG_DEVICE void load(uint32_t block, const Conversion<c>& conversion) {
+    /// `part`: of a block that lies in several stages.
+    DG_DEVICE void load(uint32_t block, const Conversion<c>& conversion, int32_t part = 0) {
         using Units = PackedUnits<c>;
         const uint32_t mine = block + threadIdx.x % 128 * Units::kThreadBytes;
 #pragma unroll
@@ -30,7 +31,7 @@ struct Fragments<c, true> {
             const int32_t of[4] = {unit.x, unit.y, unit.z, unit.w};
 #pragma unroll
             for (int32_t j = 0; j < Units::kSteps; ++j)
-                convert_step(conversion, of + j * Units::kStepWords, i * Units::kSteps + j);
+                convert_step(conversion, of + j * Units::kStepWords, i * Units::kSteps + j, part);
         }
     }
 
@@ -41,8 +42,8 @@ struct Fragments<c, true> {
     }
 
 private:
-    DG_DEVICE void convert_step(const Conversion<c>& conversion, const int32_t* of, int32_t step) {
-        conversion.run(of, step, words[step]);
+    DG_DEVICE void convert_step(const Conversion<c>& conversion, const int32_t* of, int32_t step, int32_t part) {
+        conversion.run(of, part * kSteps + step, words[step]);
     }
 };
 

@@ -82,10 +82,11 @@ public:
 
 private:
     static constexpr bool is_stage(const Scaling& scaling) {
-        return scaling.per_channel() || c.tile.k % entry_k(scaling) == 0;
+        return scaling.per_channel() || c.tile.k * c.stages_of_block() % entry_k(scaling) == 0;
     }
     static_assert(!c.scaled() || (is_stage(c.row_scales()) && is_stage(c.col_scales())),
-                  "a stage holds whole groups of scales");
+                  "a stage, or a block in several, holds whole groups of scales");
+    static_assert(!c.scaled() || c.sm90.rescales || c.stages_of_block() == 1);
     static_assert(!c.rows_operand().packed() || scale_entries(c, c.col_scales()) == 1,
                   "beside packed rows columns have a scale for all of a stage");
     static_assert(!c.sm90.wgmma_products || (c.sm90.look_ahead && kSubtiles == 1));

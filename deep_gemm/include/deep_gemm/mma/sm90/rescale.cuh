@@ -12,12 +12,17 @@
 
 namespace deep_gemm {
 
-/// What is converted at a time, and multiplied while the next is converted: a group, or half of one.
+/// What is converted at a time, and multiplied while the next is converted: a group, or half of one. Of so many in a
+/// block of packed weights a stage may hold half.
 template <Constant<GemmConfig> c>
 struct PieceOfK {
     static constexpr int32_t kMax = 64, kGroup = c.row_scales().k, kK = kGroup < kMax ? kGroup : kMax,
-                             kCount = c.tile.k / kK, kOfGroup = kGroup / kK, kSteps = block_steps(c) / kCount;
-    static_assert(kCount % 2 == 0, "a stage has as many in one set of registers as in the other");
+                             kCount = kPackedK / kK, kOfGroup = kGroup / kK, kOfStage = c.tile.k / kK,
+                             kSteps = block_steps(c) / kOfStage;
+    static_assert(kCount % 2 == 0, "a block has as many in one set of registers as in the other");
+
+    static constexpr bool begins_group(int32_t piece) { return piece % kOfGroup == 0; }
+    static constexpr bool begins_stage(int32_t piece) { return piece % kOfStage == 0; }
 };
 
 /// Of a thread's two rows, the units that their sums count in.
@@ -127,25 +132,33 @@ struct Rescale {
         convert(stages, words[0], conversion, units, 0);
         meanwhile();
         multiply(stages, total[0], words[0], 0);
+        count /= c.stages_of_block();
         for (;;) {
+            int32_t before = stages.current();
 #pragma unroll
             for (int32_t piece = 1; piece < Piece::kCount; ++piece) {
+                if (Piece::begins_stage(piece)) {
+                    stages.advance();
+                    stages.wait_full();
+                }
                 convert(stages, words[piece % 2], conversion, units, piece);
-                if (piece % Piece::kOfGroup == 0) {
+                if (Piece::begins_group(piece)) {
                     finish_block<0>(total[0]);
                     pin(words[(piece + 1) % 2]);
+                    if (Piece::begins_stage(piece)) stages.release(before);
                     units.rescale(total[0]);
                 }
                 multiply(stages, total[0], words[piece % 2], piece);
             }
-            if (--count == 0) break;
-            const int32_t before = stages.current();
-            stages.advance();
-            stages.wait_full();
-            if constexpr (Piece::kOfGroup > 1) {
+            if (Piece::kOfGroup > 1) {
                 ptx::wgmma_wait<1>();
                 pin(words[0]);
+                if (Piece::begins_stage(1)) stages.release(before);
             }
+            if (--count == 0) break;
+            before = stages.current();
+            stages.advance();
+            stages.wait_full();
             convert(stages, words[0], conversion, units, 0);
             finish_block<0>(total[0]);
             pin(words[1]);
@@ -173,12 +186,14 @@ private:
     static DG_DEVICE void convert(const Stages<c>& stages, Words& words, ScaledConversion<c>& conversion,
                                   Units<c>& units, int32_t piece) {
         using Unit = PackedUnits<c>;
-        if (piece % Piece::kOfGroup == 0) {
+        if (Piece::begins_group(piece)) {
             float scales[2];
-            stages.load_row_scales(scales, piece / Piece::kOfGroup);
-            conversion.begin(stages, units.begin(scales), piece * Piece::kK);
+            const int32_t of_stage = piece % Piece::kOfStage;
+            stages.load_row_scales(scales, of_stage / Piece::kOfGroup);
+            conversion.begin(stages, units.begin(scales), of_stage * Piece::kK);
         }
         const uint32_t first = stages.packed_units();
+        piece %= Piece::kOfStage;
         if constexpr (Piece::kSteps < Unit::kSteps) {
             static_assert(Piece::kSteps * Unit::kStepWords == 2 && Unit::kStepWords == 1);
             const int2 two = ptx::load_shared_int_x2(first + piece / 2 * Unit::kBytes + piece % 2 * 8);
@@ -200,13 +215,14 @@ private:
 
     static DG_DEVICE void multiply(const Stages<c>& stages, Accumulators<c>& total, Words& words, int32_t piece) {
         const uint64_t descriptor = ptx::wgmma_descriptor(stages.cols());
+        const int32_t first = piece % Piece::kOfStage * Piece::kSteps;
 #pragma unroll
         for (int32_t i = 0; i < kAccumulators<c>; ++i) ptx::pin(total[i]);
         pin(words);
         ptx::wgmma_fence();
 #pragma unroll
         for (int32_t step = 0; step < Piece::kSteps; ++step)
-            issue_wgmma<c>(total, words[step], descriptor + step_distance<c>(piece * Piece::kSteps + step), true);
+            issue_wgmma<c>(total, words[step], descriptor + step_distance<c>(first + step), true);
         ptx::wgmma_commit();
 #pragma unroll
         for (int32_t i = 0; i < kAccumulators<c>; ++i) ptx::pin(total[i]);

@@ -110,8 +110,8 @@ public:
     DG_DEVICE void multiply_into(Accumulators<c>& total, int32_t subtile) const {
         multiply_block<c>(total, rows(subtile), smem_.cols(ring_.stage), true);
     }
-    DG_DEVICE void multiply_into(Accumulators<c>& total, Fragments<c>& fragments) const {
-        load_rows(fragments, 0);
+    DG_DEVICE void multiply_into(Accumulators<c>& total, Fragments<c>& fragments, int32_t part) const {
+        load_rows(fragments, 0, part);
         multiply_block<c>(total, fragments, smem_.cols(ring_.stage), true);
     }
 
@@ -196,8 +196,8 @@ private:
         return smem_.rows(ring_.stage) + (first_row_ + subtile * subtile_step(c)) * row_bytes(c, c.rows_operand());
     }
 
-    DG_DEVICE void load_rows(Fragments<c>& fragments, int32_t subtile) const {
-        fragments.load(rows(subtile), Conversion<c>(smem_, ring_.stage, first_row_ + subtile * subtile_step(c)));
+    DG_DEVICE void load_rows(Fragments<c>& fragments, int32_t subtile, int32_t part = 0) const {
+        fragments.load(rows(subtile), Conversion<c>(smem_, ring_.stage, first_row_ + subtile * subtile_step(c)), part);
     }
 
     Smem<c> smem_;

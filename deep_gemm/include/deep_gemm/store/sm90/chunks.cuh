@@ -5,10 +5,16 @@
 
 namespace deep_gemm {
 
+/// Of a wide swapped tile: few buffers then do, beside a deep ring.
+inline constexpr int32_t kChunkTokens = 64;
+
 /// Each math warp stages its 16 rows of D in chunks of one swizzle span.
 constexpr StoreChunk store_chunk(const GemmConfig& c) {
     const int32_t size = bytes_of(c.output, 1);
-    if (c.swap_ab) return {Fragment16x8::kRows, c.tile.cols, 1, size};
+    if (c.swap_ab) {
+        const int32_t tokens = c.stages_of_block() > 1 ? gcd(c.tile.cols, kChunkTokens) : c.tile.cols;
+        return {Fragment16x8::kRows, tokens, c.tile.cols / tokens, size};
+    }
     const int32_t cols = c.d_cols(c.tile.cols), inner = gcd(cols, kSwizzleBytes / size);
     return {inner, Fragment16x8::kRows, cols / inner, size};
 }
