@@ -24,6 +24,7 @@ constexpr Setting kSettings[] = {
     {"block_m_multiple_of", &CallSettings::block_m_multiple, 1, 256},
     {"block_n_multiple_of", &CallSettings::block_n_multiple, 1, 256},
     {"batch_invariant", &CallSettings::batch_invariant, 0, 1},
+    {"fast_accumulation", &CallSettings::fast_accumulation, 0, 1},
     {"threads_copy", &CallSettings::threads_copy, 0, 1},
     {"fp32_scales", &CallSettings::fp32_scales, 0, 1},
 };

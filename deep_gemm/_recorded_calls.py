@@ -214,5 +214,8 @@ class RecordedCalls:
             order = FOLDED
         converted = group_size is not None and group_size <= packing.converted_group and not calls.far_exponents
         element = f"u{element}" if calls.zero_points else element
-        near = activations == "bf16" and group_size is not None and not (converted or calls.far_exponents)
+        if activations == "fp8":
+            near = order == FOLDED or group_size is None
+        else:
+            near = activations == "bf16" and group_size is not None and not (converted or calls.far_exponents)
         return blank_weights(shape, element, activations, group_size, order, second_scales=converted, near_scales=near)

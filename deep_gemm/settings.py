@@ -22,6 +22,7 @@ __all__ = [
     "get_batch_invariant",
     "get_compile_mode",
     "get_deterministic_algorithms",
+    "get_fast_accumulation",
     "get_fp32_scales",
     "get_k_alignment_for_contiguous_layout",
     "get_m_alignment_for_contiguous_layout",
@@ -34,6 +35,7 @@ __all__ = [
     "set_batch_invariant",
     "set_block_size_multiple_of",
     "set_compile_mode",
+    "set_fast_accumulation",
     "set_fp32_scales",
     "set_ignore_compile_dims",
     "set_mk_alignment_for_contiguous_layout",
@@ -218,6 +220,23 @@ def set_batch_invariant(enabled: bool, device: DeviceLike = None) -> None:
 def get_batch_invariant(device: DeviceLike = None) -> bool:
     """Whether `set_batch_invariant` is on."""
     return bool(_get("batch_invariant", device))
+
+
+def set_fast_accumulation(enabled: bool, device: DeviceLike = None) -> None:
+    """Let Hopper's tensor cores add up all of K where FP8 is multiplied by packed weights whose rows have one scale.
+
+    Their FP8 sums keep some 13 bits, and lose more the longer K is (the table of errors in docs/low_precision.md), so
+    each 128 of K are added to FP32 sums otherwise. It holds for weights with `near_scales`, that is of one scale for
+    each row, or of powers of two that are within 2048 of each other in each row (MXFP4), for tokens with one scale
+    each, and in tiles of 64 tokens and more: a row's bits then depend on other rows. Other products, products in
+    batch-invariant mode, and other GPUs, whose sums are FP32, do what they always do. Off at first.
+    """
+    _set("fast_accumulation", flag("enabled", enabled), device)
+
+
+def get_fast_accumulation(device: DeviceLike = None) -> bool:
+    """Whether `set_fast_accumulation` is on."""
+    return bool(_get("fast_accumulation", device))
 
 
 def set_fp32_scales(enabled: bool, device: DeviceLike = None) -> None:

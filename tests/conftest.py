@@ -80,6 +80,7 @@ SETTINGS = (
     "block_m_multiple_of",
     "block_n_multiple_of",
     "batch_invariant",
+    "fast_accumulation",
     "fp32_scales",
     "threads_copy",
 )

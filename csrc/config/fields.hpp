@@ -156,10 +156,9 @@ inline constexpr auto kFieldsOf<sm80::Schedule> = std::tuple{
 };
 template <>
 inline constexpr auto kFieldsOf<sm90::Schedule> = std::tuple{
-    Field{"math_warpgroups", &sm90::Schedule::math_warpgroups},
-    Field{"look_ahead", &sm90::Schedule::look_ahead},
-    Field{"wgmma_products", &sm90::Schedule::wgmma_products},
-    Field{"rescales", &sm90::Schedule::rescales},
+    Field{"math_warpgroups", &sm90::Schedule::math_warpgroups}, Field{"look_ahead", &sm90::Schedule::look_ahead},
+    Field{"wgmma_products", &sm90::Schedule::wgmma_products},   Field{"rescales", &sm90::Schedule::rescales},
+    Field{"promotes_once", &sm90::Schedule::promotes_once},
 };
 template <>
 inline constexpr auto kFieldsOf<sm100::Schedule> = std::tuple{

@@ -73,7 +73,8 @@ struct Problem {
     int32_t target = 0, smem_bytes = 0, l2_mib = 0;
     GpuRates rates = {};
     int32_t batch_invariant = 0;  // a row's result must not depend on M: no sum may be cut up differently because of it
-    int32_t threads_copy = 0;     // what a copy engine could bring, where threads can: to compare the two
+    int32_t fast_accumulation = 0;  // FP8 may be added up by the tensor cores alone (`set_fast_accumulation`)
+    int32_t threads_copy = 0;       // what a copy engine could bring, where threads can: to compare the two
     int32_t tensor_core_percent = 100;
     int32_t block_m_multiple = 1, block_n_multiple = 1;  // a tile's height and width must be multiples of these
 

@@ -2,8 +2,9 @@
 
 E4M3 has 15 exponents and E2M1 four, so that scales which are powers of two, and within a factor of 2048 of each other
 among 128 of K, can go into the converted weights, exactly. What is left is one scale for 128 of K, of which the tensor
-cores' sums are multiplied as those of int4 weights are. It is a power of two as well, and the lower half of its
-mantissa has room for four fields of four bits: for each 32 of K, where the exponent of E4M3 begins.
+cores' sums are multiplied as those of int4 weights are; where scales are as near in all of each row, the same one for
+all of K. It is a power of two as well, and the lower half of its mantissa has room for four fields of four bits: for
+each 32 of K, where the exponent of E4M3 begins.
 """
 
 from __future__ import annotations
@@ -33,15 +34,22 @@ def fold(scales: torch.Tensor, is_used: torch.Tensor) -> torch.Tensor | None:
     exponents = bits >> _FP32_MANTISSA_BITS
     is_power = (bits == exponents << _FP32_MANTISSA_BITS) & (exponents >= _MIN_EXPONENT)
     exponents, used = (tensor.unflatten(0, (-1, FIELDS)) for tensor in (exponents, is_used))
-    least = exponents.masked_fill(~used, _MAX_EXPONENT).amin(1, keepdim=True)
-    fields = torch.where(used, exponents - least + _MIN_FIELD, _MIN_FIELD)
-    common = torch.where(used.any(1), least.squeeze(1) - _MIN_FIELD + _CONVERTED, _ONE)
-    fits = (is_power | ~is_used).all() & (fields <= _MAX_FIELD).all()
-    if not bool(fits & (common >= _MIN_EXPONENT).all() & (common <= _MAX_EXPONENT).all()):
+    if not bool((is_power | ~is_used).all()):
         return None
-    shifts = torch.arange(FIELDS, dtype=torch.int32, device=scales.device) * FIELD_BITS
+    found = _from_least(exponents, used, (0, 1))
+    return _from_least(exponents, used, (1,)) if found is None else found
+
+
+def _from_least(exponents: torch.Tensor, used: torch.Tensor, along: tuple[int, ...]) -> torch.Tensor | None:
+    """Of exponents `[K / 128, 4, rows]`, with the least along these as the common one."""
+    least = exponents.masked_fill(~used, _MAX_EXPONENT).amin(along, keepdim=True)
+    fields = torch.where(used, exponents - least + _MIN_FIELD, _MIN_FIELD)
+    common = torch.where(used.any(1, keepdim=True).any(along, keepdim=True), least - _MIN_FIELD + _CONVERTED, _ONE)
+    if not bool((fields <= _MAX_FIELD).all() & (common >= _MIN_EXPONENT).all() & (common <= _MAX_EXPONENT).all()):
+        return None
+    shifts = torch.arange(FIELDS, dtype=torch.int32, device=exponents.device) * FIELD_BITS
     packed = (fields << shifts[:, None]).sum(1, dtype=torch.int32)
-    return (common << _FP32_MANTISSA_BITS | packed).view(torch.float32)
+    return (common.squeeze(1) << _FP32_MANTISSA_BITS | packed).view(torch.float32)
 
 
 def unfold(scales: torch.Tensor) -> torch.Tensor:

@@ -21,7 +21,14 @@ from .matrix import (
 from .packed import PackedWeights
 from .packings import FOLDED, K_BLOCK, ROWS, SMALLEST_GROUP, TWO_LEVELS, Packing, packing_of
 from .rows import are_multiplied_on, pack_rows
-from .stored_scales import all_scales, conversion_scales, folded_scales, have_near_scales, without_scale
+from .stored_scales import (
+    all_scales,
+    conversion_scales,
+    folded_scales,
+    have_even_scales,
+    have_near_scales,
+    without_scale,
+)
 from .write_codes import write_codes
 from .zeros import steps_of_matrices, stored_words
 
@@ -155,9 +162,14 @@ def pack_matrices(
     if folded is not None:
         order = write_codes(codes, matrices, packing, element, (FOLDED,))
     scales = folded if words is None else words[0]
+    near = activations == "bf16" and scales is None and have_near_scales(matrices, groups)
+    if scales is None:
+        scales = all_scales(matrices, groups, packing.factor(order))
+    if activations == "fp8":
+        near = have_even_scales(scales, groups, order == FOLDED)
     made = PackedWeights(
         codes=codes,
-        scales=all_scales(matrices, groups, packing.factor(order)) if scales is None else scales,
+        scales=scales,
         second_scales=None if words is None else words[1],
         zeros=None if steps is None else stored_words(steps, matrices, groups, packing, activations),
         input_permutation=stored_permutations(matrices, is_stack),
@@ -167,7 +179,7 @@ def pack_matrices(
         activations=activations,
         order=TWO_LEVELS if has_second and packing.two_levels else order,
         gate_up=gate_up,
-        near_scales=activations == "bf16" and scales is None and have_near_scales(matrices, groups),
+        near_scales=near,
     )
     return made.with_sums() if packing.integer_activations else made
 

@@ -51,7 +51,9 @@ class PackedWeights(PackedTensors):
         gate_up: None; or 'halves' or 'interleaved', how gates and ups lay among the rows: they are packed 8 by 8 then
             (weights/gate_rows.py), and products want a gated activation with this layout.
         near_scales: beside 'bf16' activations, whether the scales of each row are within 2^24 of each other, or all 0:
-            some kernels then add up all of K in one set of sums. Weights packed by older releases say no.
+            some kernels then add up all of K in one set of sums. Beside 'fp8', whether they are one for all of a row,
+            but for exponents that are multiplied into weights: `set_fast_accumulation`. Weights packed by older
+            releases say no.
         order: how codes lie, and so what kernels do to them: one of those of `packings.Packing.every_order`.
     """
 

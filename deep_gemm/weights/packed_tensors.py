@@ -13,7 +13,7 @@ from ..utils.math import ceil_div
 from . import codes as code
 from .conversion_scales import SCALES_A_WORD
 from .gate_rows import checked_rows
-from .near_scales import are_near
+from .near_scales import are_even, are_near
 from .packings import ELEMENT_NUMBERS, FOLDED, K_BLOCK, ROWS, SMALLEST_GROUP, TWO_LEVELS, Packing, packing_of
 from .rows import row_bytes
 
@@ -161,15 +161,24 @@ class PackedTensors:
 
     def require_near_scales(self) -> None:
         """Raises where metadata that were read from somewhere say `near_scales` of scales that are not."""
-        if not self.near_scales or self.scales.is_meta:
-            return
-        groups = 0 if self.scale_group is None else ceil_div(self.shape[-1], self.scale_group)  # behind them is no K
-        of_experts = [] if self.second_scales is not None else [of_one[:groups].T for of_one in self.scales]
-        if groups == 0 or not of_experts or not all(are_near(scales / self.scale_factor) for scales in of_experts):
+        if self.near_scales and not self.scales.is_meta and not self.scales_are_near():
             raise ValueError(
-                "the scales of each row must be within 2^24 of each other where metadata say near_scales: the tensors "
+                f"the scales of each row must be {self.near_means} where metadata say near_scales: the tensors "
                 "are of other weights than the metadata"
             )
+
+    def scales_are_near(self) -> bool:
+        """Whether they are what `near_scales` says, by those that are stored."""
+        if self.activations not in ("bf16", "fp8") or self.in_rows or self.second_scales is not None:
+            return False
+        groups = 0 if self.scale_group is None else ceil_div(self.shape[-1], self.scale_group)  # behind them is no K
+        if self.activations == "fp8":
+            return groups > 0 and are_even(self.scales[:, :groups], self.folds_exponents)
+        return groups > 0 and all(are_near(of_one[:groups].T / self.scale_factor) for of_one in self.scales)
+
+    @property
+    def near_means(self) -> str:
+        return "one for all of K" if self.activations == "fp8" else "within 2^24 of each other"
 
     @property
     def device(self) -> torch.device:

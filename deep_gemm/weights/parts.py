@@ -76,6 +76,7 @@ def columns_of(w: Weights, start: int, stop: int) -> Weights:
         sums=None,
         shape=(*w.shape[:-1], stop - start),
     )
+    part = replace(part, near_scales=w.near_scales or (not part.scales.is_meta and part.scales_are_near()))
     return part if w.sums is None else replace(part, sums=sums_of(part))
 
 
@@ -154,11 +155,6 @@ def _require_same_kind(w: PackedTensors, one: PackedTensors) -> None:
     for name in ("element", "activations", "group_size", "two_levels", "gate_up"):
         if getattr(one, name) != getattr(w, name):
             raise ValueError(f"{name} must be {getattr(w, name)!r}, got {getattr(one, name)!r}")
-    if w.near_scales and not one.near_scales:
-        raise ValueError(
-            "the scales of each row must be within 2^24 of each other, as those of the weights that these replace are "
-            "(near_scales): pack the whole stack again"
-        )
     if one.in_rows != w.in_rows:
         lie = {True: "in rows, as Blackwell (SM100) multiplies them", False: "in blocks, as other GPUs convert them"}
         raise ValueError(f"the new weights lie {lie[one.in_rows]}, those that they replace {lie[w.in_rows]}")
@@ -168,6 +164,11 @@ def _require_same_kind(w: PackedTensors, one: PackedTensors) -> None:
         raise ValueError("the new weights hold -8, which those they replace do not: kernels convert them otherwise")
     if w.folds_exponents and not one.folds_exponents:
         raise ValueError("the exponents of the new weights are too far apart to be multiplied in, as the old ones' are")
+    if w.near_scales and not one.near_scales:
+        raise ValueError(
+            f"the scales of each row must be {one.near_means}, as those of the weights that these replace are "
+            "(near_scales): pack the whole stack again"
+        )
     for name, words in (("zeros", "zero points"), ("input_permutation", "an input_permutation")):
         if getattr(one, name) is not None and getattr(w, name) is None:
             raise ValueError(f"the new weights have {words}, which those they replace do not")

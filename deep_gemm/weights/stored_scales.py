@@ -7,14 +7,14 @@ from dataclasses import replace
 
 import torch
 
-from ..utils.math import _FP32_MANTISSA_BITS, _UE8M0_NAN
+from ..utils.math import _FP32_MANTISSA_BITS, _UE8M0_NAN, ceil_div
 from . import codes as code
 from .conversion_scales import FACTOR, to_bytes, to_words
 from .exponents import fold
 from .groups import Groups
 from .matrix import Matrix
-from .near_scales import are_near
-from .packings import Packing
+from .near_scales import are_even, are_near
+from .packings import K_BLOCK, Packing
 
 _SMALLEST_EXPONENT_BITS = 0x00400000  # 2^-127, a subnormal number
 _FLOAT_SCALES = (torch.float32, torch.bfloat16, torch.float16, torch.float8_e4m3fn)
@@ -108,6 +108,11 @@ def have_near_scales(matrices: Sequence[Matrix], groups: Groups) -> bool:
     if groups.kept is None:
         return False
     return all(are_near(exact_scales(groups.checked("scales", matrix.scales))) for matrix in matrices)
+
+
+def have_even_scales(scales: torch.Tensor, groups: Groups, folded: bool) -> bool:
+    """Of stored ones, of groups of 128: whether those of each row are one for all of K (near_scales.py)."""
+    return (folded or groups.kept == K_BLOCK) and are_even(scales[:, : ceil_div(groups.k, K_BLOCK)], folded)
 
 
 def exact_scales(scales: torch.Tensor) -> torch.Tensor:

@@ -22,6 +22,7 @@ DEFAULTS = {
     "block_m_multiple_of": 1,
     "block_n_multiple_of": 1,
     "batch_invariant": 0,
+    "fast_accumulation": 0,
     "fp32_scales": 0,
     "threads_copy": 0,
     "num_sms": 0,
@@ -97,6 +98,7 @@ def test_set_without_a_device_reaches_every_device() -> None:
         (deep_gemm.set_pdl, "pdl", False),
         (deep_gemm.set_ignore_compile_dims, "ignore_compile_dims", True),
         (deep_gemm.set_batch_invariant, "batch_invariant", True),
+        (deep_gemm.set_fast_accumulation, "fast_accumulation", True),
         (deep_gemm.set_fp32_scales, "fp32_scales", True),
         (deep_gemm.set_block_size_multiple_of, "block_n_multiple_of", 16),
         (deep_gemm.set_num_sms, "num_sms", 3),
@@ -154,6 +156,7 @@ def test_switches_are_on_or_off(wrong) -> None:
     for setter, name in [
         (deep_gemm.set_pdl, "enabled"),
         (deep_gemm.set_batch_invariant, "enabled"),
+        (deep_gemm.set_fast_accumulation, "enabled"),
         (deep_gemm.set_fp32_scales, "enabled"),
         (deep_gemm.set_ignore_compile_dims, "ignore"),
         (deep_gemm.use_deterministic_algorithms, "enabled"),

@@ -181,6 +181,8 @@ def packed_problems() -> Iterator[Problem]:
         *({"s8": 1, "s4": 1, "gran_k_a": 128, **group} for group in ({}, {"gran_k_b": 32}, {"gran_k_b": 128})),
         *({"s4m": 1, "gran_k_b": group, "token_scales": tokens} for group in (32, 64, 128) for tokens in (0, 1)),
         {"s4": 1, "token_scales": 1},
+        *({element: 1, "token_scales": 1, "fast_accumulation": 1} for element in ("s4m", "e2m1x")),
+        {"u4": 1, "channel_scales": 1, "token_scales": 1, "fast_accumulation": 1},
         *({element: 1, "token_scales": tokens} for element in ("e2m1", "e2m1x") for tokens in (0, 1)),
         *({"u4": 1, "gran_k_b": group, "token_scales": tokens} for group in (32, 64, 128) for tokens in (0, 1)),
         *({"s8": 1, "u4": 1, "zeros_k": group} for group in (-1, 32, 64, 128)),

@@ -7,7 +7,8 @@ mn_major_b, int4_a, asymmetric_a. Of scales: gran_k_a and gran_k_b, per_row_b, p
 on SM100, E8M0 elsewhere), fp32_scales, exponent_scales (they are bytes where FP32 ones are no exponents), token_scales,
 channel_scales, conversion_scales, zeros_k. Of D: bf16_output and the like, quantised, quantised_words, quantised_int8;
 add_c, in_place, bias, fp32_bias, alpha, row_scale, gate, gate_rows, head_left, head_skipped, head_right. Of K groups
-group_maps: each has maps of its own. And compiled_dims (bits 1, 2, 4: M, N, K), batch_invariant, and a config:
+group_maps: each has maps of its own. And compiled_dims (bits 1, 2, 4: M, N, K), batch_invariant,
+fast_accumulation (of weights with one scale a row), and a config:
 tile_rows, tile_cols, swap_ab, cluster_rows, cluster_cols, cluster_k, k_warpgroups, preconvert.
 """
 
@@ -80,6 +81,7 @@ KNOWN |= set(
         "group_maps",
         "compiled_dims",
         "batch_invariant",
+        "fast_accumulation",
     ]
 )
 BATCHED = {0: "bhr,hdr->bhd", 1: "bhd,hdr->bhr"}  # by whether B lies MN-major
@@ -116,16 +118,18 @@ def estimates_of(grouping: str, fields: Fields, target: str, constants: Mapping[
 def recorded(grouping: str, fields: Fields, target: str, gpu: str | None = None) -> Iterator[None]:
     """The call was made, and is this thread's latest one."""
     alignment = deep_gemm.get_mk_alignment_for_contiguous_layout()
-    invariant = deep_gemm.get_batch_invariant("cpu")
+    invariant, fast = deep_gemm.get_batch_invariant("cpu"), deep_gemm.get_fast_accumulation("cpu")
     try:
         deep_gemm.set_mk_alignment_for_contiguous_layout(fields.get("alignment", 128))
         deep_gemm.set_batch_invariant(bool(fields.get("batch_invariant")), "cpu")
+        deep_gemm.set_fast_accumulation(bool(fields.get("fast_accumulation")), "cpu")
         with record(target, fields.get("num_sms"), gpu):
             FieldCall(grouping, dict(fields), target).make()
             yield
     finally:
         deep_gemm.set_mk_alignment_for_contiguous_layout(alignment)
         deep_gemm.set_batch_invariant(invariant, "cpu")
+        deep_gemm.set_fast_accumulation(fast, "cpu")
 
 
 class FieldCall:
@@ -307,7 +311,8 @@ class FieldCall:
         if order == FOLDED:
             group = 32
         shape, converted = (*self.each_b, self.n, self.k), bool(self.get("conversion_scales"))
-        weights = blank_weights(shape, element, beside, group, order, second_scales=converted)
+        even = bool(self.get("fast_accumulation"))
+        weights = blank_weights(shape, element, beside, group, order, second_scales=converted, near_scales=even)
         rows = self.get("gate_rows") - len(ROWS)
         return replace(weights, gate_up=ROWS[rows]) if rows >= 0 else weights
 

@@ -21,6 +21,7 @@ struct CallSettings {
     std::atomic<int32_t> ignore_compiled_dims = 0;
     std::atomic<int32_t> block_m_multiple = 1, block_n_multiple = 1;
     std::atomic<int32_t> batch_invariant = 0;
+    std::atomic<int32_t> fast_accumulation = 0;
     std::atomic<int32_t> threads_copy = 0;
     std::atomic<int32_t> fp32_scales = -1;  // -1: as DG_FP32_SCALES says
 
@@ -64,6 +65,7 @@ struct CallSettings {
         p.tensor_core_percent = tensor_core_percent.load(kRelaxed);
         p.block_m_multiple = block_m_multiple.load(kRelaxed), p.block_n_multiple = block_n_multiple.load(kRelaxed);
         p.batch_invariant = batch_invariant.load(kRelaxed);
+        p.fast_accumulation = fast_accumulation.load(kRelaxed);
         p.threads_copy = threads_copy.load(kRelaxed);
         if (ignore_compiled_dims.load(kRelaxed)) p.compiled = {};
     }

@@ -56,6 +56,7 @@ inline GemmConfig configure(const Problem& p, const Tiling& tiling) {
     c.split_k.last_tiles = shares_last(p, c);
     c.sm90.wgmma_products = multiplies_scales(p, c);
     c.sm90.rescales = may_rescale(p) && c.tile.cols > kMaxColsOfTwoSets;
+    c.sm90.promotes_once = may_promote_once(p) && c.tile.cols >= kMinColsPromotedOnce;
     c.sm90.look_ahead = looks_ahead(c);
     c.skips_padding = skips_padding(c);
     return c;

@@ -86,15 +86,26 @@ struct CostModel : CostConstants {
         const Operand weights = c.rows_operand();
         const bool to_bytes = bits(c.cols_operand().element) == 8;
         if (!weights.packed()) return 0;
+        if (c.sm90.promotes_once) return convert_once(c) / c.tile.rows * kWgmmaRows / 2;
         const double overlapped =
                          c.block_sum() == Element::fp32 && to_bytes ? convert_ahead_fp8_cycles : convert_ahead_cycles,
-                     convert = !c.scaled()          ? (to_bytes ? 0 : convert_scaled_cycles)
+                     convert = !promotes_blocks(c)  ? (to_bytes ? 0 : convert_scaled_cycles)
                                : overlaps_blocks(c) ? overlapped
                                : converts_ahead(c)  ? convert_under_cycles
                                                     : convert_cycles;
         // Folded exponents are looked up in as many cycles.
         const bool more = weights.has_zeros() || folds_exponents(weights.element);
-        return (convert + (more && to_bytes ? subtract_cycles : 0)) / c.stages_of_block();
+        const bool narrow = overlaps_blocks(c) && c.tile.cols < 64;
+        const double subtracted = narrow ? subtract_narrow_cycles : subtract_cycles;
+        return (convert + (more && to_bytes ? subtracted : 0)) / c.stages_of_block();
+    }
+
+    /// Cycles in which an SM converts a K block's rows to FP8 beside products, where sums are scaled when complete.
+    double convert_once(const GemmConfig& c) const {
+        const Operand weights = c.rows_operand();
+        const bool more = weights.has_zeros() || folds_exponents(weights.element);
+        return c.sm90.promotes_once ? c.tile.rows / kWgmmaRows * (convert_once_cycles + (more ? fold_once_cycles : 0))
+                                    : 0;
     }
 
     /// Cycles in which an SM converts a stage's packed rows to 16 bits, whichever warpgroups do. To bytes takes fewer
@@ -106,8 +117,9 @@ struct CostModel : CostConstants {
     }
 
     /// Stages that a warpgroup holds: that of the block before, too, where the next is multiplied meanwhile.
-    static int32_t held_stages(const GemmConfig& c) {
-        const bool converts_under_wgmma = c.rows_operand().packed() && !c.scaled();
+    static double held_stages(const GemmConfig& c) {
+        if (c.sm90.promotes_once) return 1.4;  // the block before is let go when the next is issued
+        const bool converts_under_wgmma = c.rows_operand().packed() && !promotes_blocks(c);
         return overlaps_blocks(c) || converts_ahead(c) || converts_under_wgmma ? 2 : 1;
     }
 
@@ -128,19 +140,20 @@ struct CostModel : CostConstants {
             (row_cost * rows * row_width / c.cluster.cols + col_cost * cols * col_width / c.cluster.rows) /
             (l2_bytes_per_cycle * (1 + spare_l2 * (1 - busy))) * split;
         const double subtiles = warpgroup_rows(c) / kWgmmaRows;
-        const double waits = overlaps_blocks(c) || !c.scaled()          ? overlap_cycles
+        const double waits = overlaps_blocks(c) || !promotes_blocks(c)  ? overlap_cycles
                              : !c.sm90.look_ahead && !converts_ahead(c) ? chain_cycles
                              : issues_in_order(c)                       ? ordered_cycles
                                                                         : ahead_cycles;
         // Of a stage, each promoted. A block of packed weights is promoted once, in however many stages it lies.
         const double promotions = c.rows_operand().packed() ? 1.0 / c.stages_of_block() : scale_groups(c);
-        const double promoted = c.scaled() ? promotion_cycles(c) : 0;
+        const double promoted = promotes_blocks(c) ? promotion_cycles(c) : 0;
         const double chain = subtiles * (wgmma_cycles + promotions * (promoted + waits) + convert_in_turn(c));
-        const int32_t held = c.split_k.warpgroups * held_stages(c);
+        const double held = c.split_k.warpgroups * held_stages(c);
         const double late = least ? 0 : fetch_cycles / std::max<double>(c.stages - held, 0.5);
         const double hidden = c.split_k.warpgroups > 1 ? hidden_cycles : 0;
         const double pair = !c.multicasts() ? 0 : subtiles > 1 ? multicast_tall_cycles : multicast_cycles;
-        return norm(block_norm, {tensor, smem, l2, chain / c.split_k.warpgroups, convert_on_sm(c), late}) - hidden +
+        const double products = norm(convert_once_norm, {tensor, convert_once(c)});
+        return norm(block_norm, {products, smem, l2, chain / c.split_k.warpgroups, convert_on_sm(c), late}) - hidden +
                pair + (c.skips_padding ? padding_cycles : 0) + (c.split_k.last_tiles ? shared_cycles : 0);
     }
 

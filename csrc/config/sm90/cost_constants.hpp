@@ -45,18 +45,21 @@ struct CostConstants {
     double convert_ahead_fp8_cycles = 280;  // the same to FP8,
     double convert_under_cycles = 325;      // to FP8 beside products, whose issue slots it takes,
     double convert_scaled_cycles = 450;     // and to 16 bits with scales multiplied in, where nothing is promoted
-    double conversion_cycles = 350;         // of an SM, to convert 64 rows to 16 bits, where sums are promoted
-    double subtract_cycles = 192;           // more where zero points are subtracted (on an H100)
-    double chain_cycles = 365.2;            // a K block's waits and issue, in turn
-    double ahead_cycles = 118.2;            // the same for each 64 rows, where the next stage is looked for in advance
-    double ordered_cycles = 40.46;          // the same, where warpgroups issue one after the other
-    double overlap_cycles = 12.22;          // the same, the next block already under way
-    double hidden_cycles = 15.6;            // of a K block, by warpgroups that take turns
-    double fetch_cycles = 1499;             // until a stage that was let go is full again
-    double multicast_us = 0.2859;           // until the CTAs of a pair have met
-    double multicast_cycles = 56.09;        // a K block's wait for the slower of them,
-    double multicast_tall_cycles = -22;     // where a warpgroup has another 64 rows meanwhile (the L2 is asked less),
-    double multicast_tile_cycles = 4.751;   // a tile's
+    double convert_once_cycles = 174, fold_once_cycles = 81;  // of an SM, to FP8 where sums are scaled when complete,
+    double convert_once_norm = 3;                             // and how fully products hide it
+    double conversion_cycles = 350;        // of an SM, to convert 64 rows to 16 bits, where sums are promoted
+    double subtract_cycles = 192;          // more where zero points are subtracted (on an H100),
+    double subtract_narrow_cycles = 110;   // beside few columns
+    double chain_cycles = 365.2;           // a K block's waits and issue, in turn
+    double ahead_cycles = 118.2;           // the same for each 64 rows, where the next stage is looked for in advance
+    double ordered_cycles = 40.46;         // the same, where warpgroups issue one after the other
+    double overlap_cycles = 12.22;         // the same, the next block already under way
+    double hidden_cycles = 15.6;           // of a K block, by warpgroups that take turns
+    double fetch_cycles = 1499;            // until a stage that was let go is full again
+    double multicast_us = 0.2859;          // until the CTAs of a pair have met
+    double multicast_cycles = 56.09;       // a K block's wait for the slower of them,
+    double multicast_tall_cycles = -22;    // where a warpgroup has another 64 rows meanwhile (the L2 is asked less),
+    double multicast_tile_cycles = 4.751;  // a tile's
     double tile_cycles = 267.9;
     // An element of D at the end of a tile; late: while the next tile is under way. What calibrations do not have is
     // read off docs/notes/cost-model.md ("Other D"): FP32 that is not added, C that is read, BF16 past the copy engine.

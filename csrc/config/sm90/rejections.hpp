@@ -27,7 +27,7 @@ inline int32_t most_asymmetric_cols(const GemmConfig& c) {
 /// has 16 bits, without C.
 inline bool spills(const GemmConfig& c) {
     const bool tall = warpgroup_rows(c) > kWgmmaRows, wide = tall && c.tile.cols >= 128;
-    const bool two_sets = c.scaled() && !c.sm90.rescales;
+    const bool two_sets = promotes_blocks(c) && !c.sm90.rescales;
     if (c.rows_operand().packed() && two_sets &&
         (((c.split_k.last_tiles || (c.add_c && c.rows_operand().has_zeros() && c.multicasts())) &&
           c.tile.cols >= 160) ||

@@ -49,6 +49,18 @@ inline bool may_rescale(const Problem& p) {
 /// (docs/notes/packed-speed.md).
 inline constexpr int32_t kMaxColsOfTwoSets = 64;
 
+/// Whether the tensor cores may add up all of K, and sums are scaled when they are complete: of packed weights beside
+/// FP8 whose rows have one scale for all of K, where the caller takes their own accumulation
+/// (`set_fast_accumulation`). Which tiles do changes with M.
+inline bool may_promote_once(const Problem& p) {
+    return p.fast_accumulation && !p.batch_invariant && p.b.packed() && p.b.near_scales &&
+           p.a.element == Element::e4m3 && !GemmTask::scales_blocks(p.a.scaling) && p.b.scaling == kRowScales;
+}
+
+/// From so many columns on promotion of each K block takes longer than is hidden beside conversion
+/// (docs/notes/packed-speed.md).
+inline constexpr int32_t kMinColsPromotedOnce = 64;
+
 /// Whether warpgroups look for their next stage early, and a tile is stored under the next one's first wgmma
 /// (docs/notes/tried.md).
 inline bool looks_ahead(const GemmConfig& c) {

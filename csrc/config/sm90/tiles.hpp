@@ -99,7 +99,7 @@ inline std::vector<TileShape> packed_tile_shapes(const Problem& p) {
     for (const int32_t rows : {64, 128})
         for (const int32_t cols : {8, 16, 24, 32, 48, 64, 96, 128}) shapes.push_back({rows, cols, k});
     for (const int32_t cols : {160, 192}) shapes.push_back({128, cols, k});
-    if (!scales_blocks(p) || may_rescale(p))
+    if (!scales_blocks(p) || may_rescale(p) || may_promote_once(p))
         for (const int32_t cols : {224, 256}) shapes.push_back({128, cols, k});
     return shapes;
 }

@@ -30,12 +30,15 @@ constexpr int32_t fragment_registers(const GemmConfig& c) {
     return c.rows_operand().packed() ? kWgmmaRows * row_bytes(c, c.cols_operand()) / 128 / 4 : 0;
 }
 
+/// Whether sums of a K block are scaled before they are added to others.
+constexpr bool promotes_blocks(const GemmConfig& c) { return c.scaled() && !c.sm90.promotes_once; }
+
 /// Whether the next K block is multiplied while this one is promoted. Takes a second partial accumulator; without it,
 /// promotion and the waits around it are hidden by the other warpgroup alone.
 constexpr bool overlaps_blocks(const GemmConfig& c) {
     const int32_t scales =
         c.col_scales().per_row() && !scales_stay_in_smem(c) ? c.tile.cols / 4 : block_scale_values(c);
-    return c.scaled() && !c.sm90.rescales && scale_groups(c) == 1 && warpgroup_rows(c) == kWgmmaRows &&
+    return promotes_blocks(c) && !c.sm90.rescales && scale_groups(c) == 1 && warpgroup_rows(c) == kWgmmaRows &&
            !c.sm90.wgmma_products &&
            3 * c.tile.cols / 2 + 2 * (scales + fragment_registers(c)) <= math_registers(c) - 36;
 }
@@ -43,7 +46,7 @@ constexpr bool overlaps_blocks(const GemmConfig& c) {
 /// Whether packed rows of the next K block are converted while this one is multiplied, where its sums want promotion
 /// and registers have no second set of those. (Integers take registers to become FP32, and stages of 16 bits are few.)
 constexpr bool converts_ahead(const GemmConfig& c) {
-    return c.rows_operand().packed() && c.cols_operand().element == Element::e4m3 && c.scaled() &&
+    return c.rows_operand().packed() && c.cols_operand().element == Element::e4m3 && promotes_blocks(c) &&
            scale_groups(c) == 1 && !overlaps_blocks(c) && !c.sm90.look_ahead && !c.col_scales().per_row() &&
            c.tile.cols + 2 * fragment_registers(c) <= math_registers(c) - 40;
 }

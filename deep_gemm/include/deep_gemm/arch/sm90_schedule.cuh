@@ -11,6 +11,7 @@ struct Schedule {
     bool wgmma_products =
         false;              // of row and column scales: one TF32 wgmma a K block, not each thread's multiplications
     bool rescales = false;  // sums are those of all groups of K, in units of one scale after the other
+    bool promotes_once = false;  // rows have one scale for all of K, and the tensor cores add up all of it
 
     constexpr bool operator==(const Schedule&) const = default;
 };

@@ -1,4 +1,4 @@
-// Where nothing is promoted and rows are converted on the way: two K blocks' fragments by name, so that one is
+// Where K blocks are not promoted and rows are converted on the way: two K blocks' fragments by name, so that one is
 // converted while the tensor cores read the other.
 #pragma once
 
@@ -45,7 +45,14 @@ private:
     static DG_DEVICE void end(Stages<c>& stages, Accumulators<c>& total, Fragments<c>& last, int32_t previous) {
         finish_block<0>(total);
         last.pin();
-        stages.release(previous);
+        if constexpr (c.scaled()) {
+            BlockScales<c> scales;
+            stages.load_scales(scales, previous);
+            scales.multiply(total);
+            stages.release(previous, scales.bits());
+        } else {
+            stages.release(previous);
+        }
     }
 
     static DG_DEVICE int32_t advance(Stages<c>& stages) {

@@ -29,9 +29,9 @@ struct FirstOf<Case<false, Way>, Others...> : FirstOf<Others...> {};
 
 /// How a warpgroup goes through its K blocks.
 template <Constant<GemmConfig> c>
-using WayThroughK = typename FirstOf<Case<!c.scaled() && c.rows_operand().packed(), AccumulateConverted<c>>,  //
-                                     Case<!c.scaled(), Accumulate<c>>,                                        //
-                                     Case<c.sm90.rescales, Rescale<c>>,                                       //
+using WayThroughK = typename FirstOf<Case<!promotes_blocks(c) && c.rows_operand().packed(), AccumulateConverted<c>>,
+                                     Case<!c.scaled(), Accumulate<c>>,   //
+                                     Case<c.sm90.rescales, Rescale<c>>,  //
                                      Case<(scale_groups(c) > 1) && c.rows_operand().packed(), PromoteGroups<c>>,
                                      Case<(scale_groups(c) > 1), PromoteGroupByGroup<c>>,  //
                                      Case<overlaps_blocks(c), PromoteOverlapped<c>>,       //
@@ -62,7 +62,7 @@ public:
         if constexpr (c.split_k.warpgroups > 1)
             count = (count - turn_ + c.split_k.warpgroups - 1) / c.split_k.warpgroups;
         if constexpr (kHints.makes_count_uniform) count = ptx::uniform(count);
-        constexpr bool kEarly = c.scaled() && (stores_late(c) || !TileScheduler<c>::kPlaced);
+        constexpr bool kEarly = promotes_blocks(c) && (stores_late(c) || !TileScheduler<c>::kPlaced);
         const bool empty = !kHints.never_empty && count == 0;
         if (!kEarly || empty) meanwhile();
         if (empty) return;

@@ -108,6 +108,14 @@ struct BlockScales {
         return products;
     }
 
+    /// total *= scales, where all of K has the same.
+    DG_DEVICE void multiply(Sums<c>& total) const {
+        static_assert(kColsUniform && kRuns == 1);
+        const RunFactors<c, kRuns> products = factors();
+#pragma unroll
+        for (int32_t i = 0; i < kAccumulators<c>; ++i) total[i] *= products.of[Fragment16x8::half(i)][0];
+    }
+
     /// total += partial * scales. Returns bits of every value that was read from shared memory meanwhile.
     DG_DEVICE uint32_t promote(Sums<c>& total, const Accumulators<c>& partial) const {
         uint32_t read = kConverts ? bits() : 0;

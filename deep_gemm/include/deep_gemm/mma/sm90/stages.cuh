@@ -84,6 +84,8 @@ public:
         block.scales.load(smem_, ring_.stage, first_row_ + subtile * subtile_step(c));
     }
 
+    DG_DEVICE void load_scales(BlockScales<c>& scales, int32_t stage) const { scales.load(smem_, stage, first_row_); }
+
     /// Rows that are multiplied from registers: convert them.
     DG_DEVICE void convert(Block<c>& block, int32_t subtile) const { load_rows(block.rows, subtile); }
 
