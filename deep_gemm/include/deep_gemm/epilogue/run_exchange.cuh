@@ -21,16 +21,16 @@ constexpr int32_t tile_d_cols(const GemmConfig& c) { return c.d_cols(c.tile_n())
 constexpr int32_t run_ctas(const GemmConfig& c) {
     return c.output_scaling.any() && tile_d_cols(c) < c.output_scaling.k ? c.output_scaling.k / tile_d_cols(c) : 1;
 }
-/// Whether others than all of a CTA's warps tell each other. They do so by stores that an mbarrier counts; every other
-/// tile has a barrier and an area of its own, since who has all of a tile's numbers may tell the next one's while
-/// another still waits for some. Each warp arrives too, when it has read those of the tile before.
-constexpr bool splits_k(const GemmConfig& c) { return c.k_ctas() * c.split_k.warpgroups > 1; }
+/// Whether several CTAs tell each other. They do so by stores that an mbarrier counts (st.async, which an H200 refused
+/// in a launch without clusters); every other tile has a barrier and an area of its own, since who has all of a tile's
+/// numbers may tell the next one's while another still waits for some. Each warp arrives too, when it has read those of
+/// the tile before.
 constexpr bool exchanges_across(const GemmConfig& c, int32_t held) {
-    return exchanges_runs(c, held) && (run_ctas(c) > 1 || splits_k(c));
+    return exchanges_runs(c, held) && (run_ctas(c) > 1 || c.k_ctas() > 1);
 }
 /// Where K is split a CTA has one tile.
 constexpr int32_t exchange_barriers(const GemmConfig& c, int32_t held) {
-    return !exchanges_across(c, held) ? 0 : splits_k(c) ? 1 : 2;
+    return !exchanges_across(c, held) ? 0 : c.k_ctas() * c.split_k.warpgroups > 1 ? 1 : 2;
 }
 /// Of shared memory for a tile: a number for each row of it and each warp that has columns beside it.
 constexpr int32_t told_bytes(const GemmConfig& c, int32_t held) {

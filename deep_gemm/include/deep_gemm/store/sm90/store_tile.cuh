@@ -26,8 +26,9 @@ struct SelectStores<c, true, true> {
 template <Constant<GemmConfig> c>
 using Stores = typename SelectStores<c>::Type;
 
+/// Of the parts of K, one has the sums.
 template <Constant<GemmConfig> c>
-using FoundRuns = FoundRunsOf<c, Smem<c>, fragment_d_cols(c), c.sm90.math_warpgroups * 4>;
+using FoundRuns = FoundRunsOf<c, Smem<c>, fragment_d_cols(c), row_warpgroups(c) * 4>;
 
 /// The end of 64 rows of a tile.
 template <Constant<GemmConfig> c>
