@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import argparse
 import functools
+import operator
 import statistics
 import sys
 from collections.abc import Callable, Iterator
@@ -256,8 +257,31 @@ def bars(document: dict) -> str:
     return table(["", "bar", "worst to best", "cases that reach it"], lines)
 
 
+def attempts(document: dict) -> str:
+    """Of a few tokens, what each way takes of the read's time: the least and the most of all sizes."""
+    ways = {
+        "the pick": lambda us: us["pick"],
+        "fastest tile": lambda us: min(us["pick"], *us["tiles"].values()),
+        **{name: operator.itemgetter(name) for name in ("nothing multiplied", "256 bytes", "weights leave first")},
+    }
+    rows = [row for row in document["attempts"] if "256 bytes" in row["us"]["bf16 x bf16"]]
+    lines = []
+    for name in rows[0]["us"]:
+        cells = []
+        for way in ways.values():
+            shares = [way(row["us"][name]) / row["read"][f"read {BITS[name]} bits"] for row in rows]
+            cells.append(f"{min(shares):.2f} to {max(shares):.2f}")
+        lines.append([name, *cells])
+    machine = document["machine"]
+    return (
+        table(["", *ways], lines)
+        + f"\n{machine['gpu']}, driver {machine['driver']}, {machine['compiler']}, compiled for {document['target']}, "
+        f"commit {machine['commit']}.\n"
+    )
+
+
 # How a result file is shown, by what only it has.
-SHOWN_BY = {"commits": two_commits, "picks": picks, "ways": unpacked, "ceilings": tables}
+SHOWN_BY = {"commits": two_commits, "picks": picks, "ways": unpacked, "ceilings": tables, "attempts": attempts}
 
 
 def main() -> None:

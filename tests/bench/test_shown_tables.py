@@ -21,6 +21,7 @@ SHOWN = [
     ("bench_sm80", "h200_fast_times.json", "notes/packed-speed.md", "fast times", "two_commits"),
     ("bench_sm80", "h100_sm80_unpacked.json", "notes/sm80.md", "sm80 unpacked", "unpacked"),
     ("bench_sm80", "h100_sm80.json", "notes/sm80.md", "sm80 bars", "bars"),
+    ("bench_sm80", "h200_sm80_decode.json", "notes/sm80.md", "sm80 attempts", "attempts"),
     ("bench_sm80", "h100_sm80_picks.json", "notes/sm80.md", "sm80 picks", "picks"),
     ("bench_quantize", "h200_quantize.json", "quantize.md", "quantize", "tables"),
     ("bench_fast_accumulation", "h200_fast_accumulation.json", "low_precision.md", "fast accumulation", "tables"),
