@@ -127,8 +127,9 @@ def test_calls_with_packed_weights_get_precompiled_kernels(
     names = {"product": product, "grouping": grouping, "experts": experts, "target": target}
     options = [f"--{product.replace('_', '-')}", "--grouping", grouping, "--experts", str(experts), "--target", target]
     options += ["--group-size", "channel" if size is None else str(size), "--max-m", "256"]
-    if activations == "fp8" and (target == "sm_90a" or element != "e2m1"):
-        options.append("--token-scales")
+    if activations == "fp8":
+        of_rows = target == "sm_90a" or element != "e2m1"
+        options += ["--token-scales"] if of_rows else ["--scales-a", "packed"]
     succeed("precompile", "128x256", *options, DG_JIT_CACHE_DIR=cache)
     precompiled = {path.read_text() for path in cache.rglob("kernel.cu")}
     assert precompiled
