@@ -203,7 +203,7 @@ def swiglu_fp8(
     out: Out = None,
     grouping: Grouping = None,
 ) -> Scaled:
-    """`gated_fp8` with `SwiGLU(limit, alpha, up_shift, layout)`."""
+    """`gated_fp8(gate_up, SwiGLU(limit, alpha, up_shift, layout), row_scale=, group=, scales=, out=, grouping=)`."""
     gate = _swiglu(limit, alpha, up_shift, layout)
     return gated_fp8(gate_up, gate, row_scale=row_scale, group=group, scales=scales, out=out, grouping=grouping)
 
@@ -222,7 +222,10 @@ def swiglu_int8(
     out: Out = None,
     grouping: Grouping = None,
 ) -> Results:
-    """`gated_int8` with `SwiGLU(limit, alpha, up_shift, layout)`."""
+    """`gated_int8(gate_up, SwiGLU(limit, alpha, up_shift, layout), row_scale=, group=, symmetric=, sums=, ...)`.
+
+    `out` and `grouping` are as there, too.
+    """
     gate = _swiglu(limit, alpha, up_shift, layout)
     return gated_int8(
         gate_up,
