@@ -202,6 +202,6 @@ def test_the_command_line_explains_and_compiles(tmp_path) -> None:
     environment = {**os.environ, "DG_JIT_CACHE_DIR": str(tmp_path)}
     command = [sys.executable, "-m", "deep_gemm", "logits", "8", "32", "--rows", "1", "300", "--target", "sm_80"]
     explained = subprocess.run(command, env=environment, capture_output=True, text=True, check=True).stdout
-    assert "fp8_mqa_logits_sm80_h8_d32_rows1: 512 threads" in explained
+    assert "fp8_mqa_logits_sm80_h8_d32_rows1: 256 threads" in explained
     compiled = subprocess.run([*command, "--compile"], env=environment, capture_output=True, text=True, check=True)
     assert re.search(r"in the cache *2 of 2", compiled.stdout)

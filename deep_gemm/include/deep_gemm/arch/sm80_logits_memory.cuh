@@ -8,9 +8,11 @@ namespace deep_gemm::sm80 {
 inline constexpr int32_t kLogitsKeys = 32;  // of a warp, in registers
 
 /// As many as have registers for these keys and the next ones: what is under way goes by it. On an H200 prefill with 16
-/// took 0.97 and 0.95 of the time of 12 with D of 64, up to 1.11 with D of 128 (docs/logits.md). Beside exponents 12
-/// spill (20 heads of D 128).
-constexpr int32_t logits_warps(const LogitsConfig& c) { return c.exponents ? 8 : c.d > 64 ? 12 : 16; }
+/// took 0.97 and 0.95 of the time of 12 with D of 64, up to 1.11 with D of 128 (docs/logits.md). Beside exponents,
+/// and of an odd number of 8 heads, 12 spill (20 and 24 heads of D 128).
+constexpr int32_t logits_warps(const LogitsConfig& c) {
+    return c.exponents || c.padded_heads % 16 != 0 ? 8 : c.d > 64 ? 12 : 16;
+}
 constexpr int32_t logits_threads(const LogitsConfig& c) { return logits_warps(c) * 32; }
 
 /// Bytes of a head of a query in shared memory. Lanes read 16 bytes each, four lanes of a head and those of the next
