@@ -21,10 +21,10 @@ constexpr int32_t tile_d_cols(const GemmConfig& c) { return c.d_cols(c.tile_n())
 constexpr int32_t run_ctas(const GemmConfig& c) {
     return c.output_scaling.any() && tile_d_cols(c) < c.output_scaling.k ? c.output_scaling.k / tile_d_cols(c) : 1;
 }
-/// Whether several CTAs tell each other. They do so by stores that an mbarrier counts (st.async, which an H200 refused
-/// in a launch without clusters); every other tile has a barrier and an area of its own, since who has all of a tile's
-/// numbers may tell the next one's while another still waits for some. Each warp arrives too, when it has read those of
-/// the tile before.
+/// Whether several CTAs tell each other. They do so by stores that an mbarrier counts (st.async: never in a launch
+/// without clusters, one of which an H200 ended); every other tile has a barrier and an area of its own, since who has
+/// all of a tile's numbers may tell the next one's while another still waits for some. Each warp arrives too, when it
+/// has read those of the tile before.
 constexpr bool exchanges_across(const GemmConfig& c, int32_t held) {
     return exchanges_runs(c, held) && (run_ctas(c) > 1 || c.k_ctas() > 1);
 }

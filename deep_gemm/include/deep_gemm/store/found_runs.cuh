@@ -50,6 +50,7 @@ private:
     /// Of a CTA's thread that knows how many bytes come, and of warps that have told theirs.
     static constexpr int32_t kArrivals = 1 + (kBuffers > 1 ? kWarps * run_ctas(c) : 0);
     static constexpr bool kAcross = exchanges_across(c, kHeld);
+    static_assert(!kAcross || c.cluster.size() > 1, "st.async is for launches with clusters");
     static_assert(!kAcross || !kByWarpgroup, "of CTAs, warps tell each other together");
     static_assert(!kAcross || !c.split_k.last_tiles, "who shares last tiles has no barriers for it");
 
