@@ -51,12 +51,6 @@ BARRIERS = [
         "mbarrier.inval.shared::cta.b64 [%r1]; mbarrier.init.shared::cta.b64 [%r1], 2; mbarrier.arrive_drop.shared::cta.b64 _, [%r1]; mbarrier.arrive.shared::cta.b64 _, [%r1]; mbarrier.arrive.shared::cta.b64 _, [%r1]; mbarrier.test_wait.parity.shared::cta.b64 %p1, [%r1], 1; selp.u32 %r5, 1, 0, %p1;",
         1,
     ),
-    (
-        "st.async.shared::cluster.mbarrier::complete_tx::bytes.v2.b32 [%r0], {%r2, %r2}, [%r1]; mbarrier.arrive.expect_tx.shared::cta.b64 _, [%r1], 8; "
-        + WAIT
-        + " ld.shared.u32 %r5, [%r0+4];",
-        0,
-    ),
 ]
 
 
@@ -114,3 +108,20 @@ def test_hazard(code: str, kind: str, schedule: str, seed: int) -> None:
     out, given = torch.zeros(64, dtype=torch.int32), torch.zeros(64, dtype=torch.int32)
     with pytest.raises(RuntimeError, match=kind):
         launch(entry(code), out, given, schedule=schedule, seed=seed)
+
+
+STORE = (
+    "st.async.shared::cluster.mbarrier::complete_tx::bytes.v2.b32 [%r0], {%r2, %r2}, [%r1]; "
+    f"mbarrier.arrive.expect_tx.shared::cta.b64 _, [%r1], 8; {WAIT} ld.shared.u32 %r5, [%r0+4]; st.global.u32 [%d1], %r5;"
+)
+
+
+@pytest.mark.parametrize(("schedule", "seed"), SCHEDULES)
+def test_st_async_wants_a_launch_in_clusters(schedule: str, seed: int) -> None:
+    """As an H200 does: of one block is enough."""
+    out = torch.full((1,), 99, dtype=torch.int32)
+    with pytest.raises(RuntimeError, match="no cluster: st.async needs a launch in clusters"):
+        launch(entry(STORE), out, torch.zeros(1), schedule=schedule, seed=seed)
+    of_one = entry(STORE).replace(".param .u64 in)", ".param .u64 in)\n.reqnctapercluster 1, 1, 1", 1)
+    launch(of_one, out, torch.zeros(1), schedule=schedule, seed=seed)
+    assert int(out[0]) == 0

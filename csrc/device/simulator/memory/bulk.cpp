@@ -203,7 +203,17 @@ Step wait_group(Warp& w, const Instruction& in, uint32_t lanes) {
     return Step::next;
 }
 
+// An H200 ends a kernel that does this in a launch without clusters, and runs it in clusters of one block.
+void want_clusters(const Warp& w) {
+    const LaunchState& launch = *w.cluster->launch;
+    if (launch.cluster_size == 1 && !launch.entry->cluster[0])
+        report(*w.cluster, "no cluster",
+               "st.async needs a launch in clusters (one block is enough, by __cluster_dims__), this launch has none",
+               &w);
+}
+
 Step store_async(Warp& w, const Instruction& in, uint32_t lanes) {
+    want_clusters(w);
     const unsigned element = in.flags;
     const auto& values = in.extra->b;
     const uint32_t bytes = element * uint32_t(values.size());
