@@ -11,160 +11,16 @@ import fresh
 import pytest
 import torch
 from command_line import refuse, succeed
+from model_configs import DEEPSEEK, FP8, MODELS, SMALL
 
 import deep_gemm
-from deep_gemm import jit, nn, simulator
+from deep_gemm import jit, nn
 from deep_gemm._model_calls import Limits
 from deep_gemm._models import kernels_of_model, weights_of_model
 from deep_gemm._precompile import kernels_of
 from deep_gemm._recording import Machine
 from deep_gemm.nn.numbers import operands_of
 from deep_gemm.nn.products import experts_product
-
-FP8 = {"quant_method": "fp8", "weight_block_size": [128, 128]}
-MLA = {"q_lora_rank": 1536, "kv_lora_rank": 512, "qk_nope_head_dim": 128, "qk_rope_head_dim": 64, "v_head_dim": 128}
-DEEPSEEK = {
-    "hidden_size": 7168,
-    "intermediate_size": 18432,
-    "moe_intermediate_size": 2048,
-    "num_attention_heads": 128,
-    "n_routed_experts": 256,
-    "n_shared_experts": 1,
-    "num_experts_per_tok": 8,
-    "first_k_dense_replace": 3,
-    "quantization_config": FP8,
-    **MLA,
-}
-# Fields that decide, as the models' config.json have them, and some weights of one GPU: (tensor, expert) parallel.
-MODELS: dict[str, tuple[dict[str, Any], tuple[int, int], dict[str, tuple[int, int, str, int]]]] = {
-    "DeepSeek-V3": (
-        DEEPSEEK,
-        (1, 8),
-        {
-            "q_a and kv_a": (2112, 7168, "fp8", 1),
-            "q_b": (24576, 1536, "fp8", 1),
-            "kv_b": (32768, 512, "fp8", 1),
-            "o": (7168, 16384, "fp8", 1),
-            "gate and up": (36864, 7168, "fp8", 1),
-            "shared expert's down": (7168, 2048, "fp8", 1),
-            "experts' gate and up": (4096, 7168, "fp8", 32),
-        },
-    ),
-    "heads' results by groups, as DeepSeek-V4 has them": (
-        {
-            **{name: value for name, value in DEEPSEEK.items() if name not in MLA},
-            "head_dim": 512,
-            "q_lora_rank": 1536,
-            "o_lora_rank": 1024,
-            "o_groups": 16,
-        },
-        (2, 1),
-        {
-            "q_a and kv": (2048, 7168, "fp8", 1),
-            "q_b": (32768, 1536, "fp8", 1),
-            "o_b": (7168, 8192, "fp8", 1),
-        },
-    ),
-    "Kimi-K2": (
-        {**DEEPSEEK, "num_attention_heads": 64, "n_routed_experts": 384, "first_k_dense_replace": 1},
-        (8, 1),
-        {"q_b": (1536, 1536, "fp8", 1), "experts' down": (7168, 256, "fp8", 384), "down": (7168, 2304, "fp8", 1)},
-    ),
-    "Qwen3-30B-A3B": (
-        {
-            "hidden_size": 2048,
-            "intermediate_size": 6144,
-            "moe_intermediate_size": 768,
-            "num_attention_heads": 32,
-            "num_key_value_heads": 4,
-            "head_dim": 128,
-            "num_experts": 128,
-            "num_experts_per_tok": 8,
-            "decoder_sparse_step": 1,
-            "mlp_only_layers": [],
-            "torch_dtype": "bfloat16",
-        },
-        (1, 1),
-        {"qkv": (5120, 2048, "bf16", 1), "o": (2048, 4096, "bf16", 1), "experts' down": (2048, 768, "bf16", 128)},
-    ),
-    "GLM-4.5": (
-        {
-            "hidden_size": 5120,
-            "intermediate_size": 12288,
-            "moe_intermediate_size": 1536,
-            "num_attention_heads": 96,
-            "num_key_value_heads": 8,
-            "head_dim": 128,
-            "n_routed_experts": 160,
-            "n_shared_experts": 1,
-            "first_k_dense_replace": 3,
-        },
-        (4, 1),
-        {
-            "qkv": (3584, 5120, "bf16", 1),
-            "gate and up": (6144, 5120, "bf16", 1),
-            "experts' down": (5120, 384, "bf16", 160),
-        },
-    ),
-    "gpt-oss-120b": (
-        {
-            "hidden_size": 2880,
-            "intermediate_size": 2880,
-            "num_attention_heads": 64,
-            "num_key_value_heads": 8,
-            "head_dim": 64,
-            "num_local_experts": 128,
-            "quantization_config": {"quant_method": "mxfp4"},
-        },
-        (1, 1),
-        {"qkv": (5120, 2880, "bf16", 1), "experts' gate and up": (5760, 2880, "bf16_fp4", 128)},
-    ),
-    "MiniMax-M2": (
-        {
-            "hidden_size": 3072,
-            "intermediate_size": 1536,
-            "num_attention_heads": 48,
-            "num_key_value_heads": 8,
-            "head_dim": 128,
-            "num_local_experts": 256,
-            "quantization_config": FP8,
-        },
-        (1, 4),
-        {"qkv": (8192, 3072, "fp8", 1), "experts' gate and up": (3072, 3072, "fp8", 64)},
-    ),
-    "Llama 4 Scout": (
-        {
-            "text_config": {
-                "hidden_size": 5120,
-                "intermediate_size": 8192,
-                "intermediate_size_mlp": 16384,
-                "num_attention_heads": 40,
-                "num_key_value_heads": 8,
-                "head_dim": 128,
-                "num_local_experts": 16,
-            }
-        },
-        (8, 1),
-        {
-            "qkv": (896, 5120, "bf16", 1),
-            "down": (5120, 2048, "bf16", 1),
-            "shared expert's down": (5120, 1024, "bf16", 1),
-            "experts' down": (5120, 1024, "bf16", 16),
-        },
-    ),
-    "Mixtral-8x7B, AWQ": (
-        {
-            "hidden_size": 4096,
-            "intermediate_size": 14336,
-            "num_attention_heads": 32,
-            "num_key_value_heads": 8,
-            "num_local_experts": 8,
-            "quantization_config": {"quant_method": "awq", "bits": 4, "group_size": 128, "zero_point": True},
-        },
-        (1, 1),
-        {"qkv": (6144, 4096, "bf16_int4", 1), "experts' gate and up": (28672, 4096, "bf16_int4", 8)},
-    ),
-}
 
 
 @pytest.mark.parametrize("model", MODELS)
@@ -179,16 +35,6 @@ def test_weights_of_models(model) -> None:
     assert all(each.calls.zero_points == ("AWQ" in model) for each in found)
 
 
-SMALL = {
-    "hidden_size": 512,
-    "intermediate_size": 768,
-    "moe_intermediate_size": 256,
-    "num_attention_heads": 8,
-    "num_key_value_heads": 2,
-    "num_experts": 4,
-    "num_experts_per_tok": 2,
-    "quantization_config": FP8,
-}
 CALL = """
 import deep_gemm
 deep_gemm.precompile_model({config!r}, max_m=64, max_masked_m=32)
@@ -312,54 +158,6 @@ def test_batches_of_heads_by_groups_are_among_the_kernels() -> None:
     assert {*recording.kernels} <= {*found.kernels}
     with pytest.raises(ValueError, match=r"o_groups=4 must be divisible by the number of GPUs .*, got 8"):
         weights_of_model(config, tensor_parallel=8)
-
-
-@pytest.mark.parametrize(("product", "ranks"), [(None, 1), (None, 2), ("fp8_int4", 1), ("fp8_fp4", 2)])
-def test_experts_as_one_layer_are_among_the_kernels(product, ranks) -> None:
-    weights = weights_of_model(SMALL, expert_parallel=ranks, product=product)
-    found = kernels_of_model(SMALL, weights, Limits(160, 32, "sm_90a"), Machine("sm_90a", 132), mega_moe=True)
-    up, down = ((4 // ranks, n, k) for n, k in ((512, 512), (512, 256)))
-    if product:
-        element, group = {"fp8_int4": ("int4", 128), "fp8_fp4": ("e2m1", 32)}[product]
-        pair: Any = tuple(
-            deep_gemm.pack_weights(
-                torch.ones(shape, dtype=torch.int8),
-                torch.ones(*shape[:2], shape[2] // group),
-                element=element,
-                activations="fp8",
-                group_size=group,
-                gate_up=gate_up,
-            )
-            for shape, gate_up in ((up, "halves"), (down, None))
-        )
-    else:
-        pair = tuple(
-            (torch.zeros(shape).to(torch.float8_e4m3fn), torch.ones(shape[0], shape[1] // 128, shape[2] // 128))
-            for shape in (up, down)
-        )
-    group = simulator.ranks(2)[1] if ranks == 2 else None
-    with jit.record("sm_90a") as recording:
-        apart, whole = (
-            deep_gemm.get_symm_buffer_for_sm90_mega_moe(group, 4, 160, 2, 512, 256, device="cpu", persistent=persistent)
-            for persistent in (False, True)
-        )
-        views = apart.x, apart.x_sf, apart.topk_idx, apart.topk_weights
-        for m in (1, 160, *random.sample(range(2, 160), 3)):
-            x, factors = torch.zeros(m, 512, dtype=torch.bfloat16), torch.zeros(m, 2)
-            ids = torch.zeros(m, 2, dtype=random.choice([torch.int32, torch.int64]))
-            deep_gemm.mega_moe_pre_dispatch_sm90(x, ids, factors, *views, num_tokens=m)
-            for buffer in (apart, whole):
-                deep_gemm.fp8_mega_moe(torch.zeros_like(x), *pair, buffer, num_tokens_bound=m)
-    assert len(recording.kernels) > 6
-    assert any("moe_layer" in each.name for each in recording.kernels)
-    assert {*recording.kernels} <= {*found.kernels}, {each.name for each in {*recording.kernels} - {*found.kernels}}
-
-
-def test_a_layer_of_other_experts_is_refused() -> None:
-    with pytest.raises(ValueError, match="mega_moe is for experts of fp8, fp8_int4, fp8_fp4, not of bf16"):
-        deep_gemm.precompile_model({**SMALL, "quantization_config": None}, mega_moe=True)
-    with pytest.raises(ValueError, match="mega_moe must be False for a model without experts"):
-        deep_gemm.precompile_model({**SMALL, "num_experts": None}, mega_moe=True)
 
 
 def test_the_command_lists_weights_and_kernels(tmp_path, cache) -> None:

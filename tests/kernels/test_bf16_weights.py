@@ -9,6 +9,7 @@ from bf16_weight_inputs import KINDS, activations, check, weights
 from candidates import forced_tile, parse, target_of
 from devices import TAKE_PACKED, on_simulator
 from field_calls import explain
+from guarded_products import guarded_product
 from inputs import GuardedOutput
 from kind_marks import ACTIVATIONS, EVERY_WIDE_KIND, OUTPUTS
 
@@ -48,10 +49,8 @@ def test_k_of_2880(device, kind, dtype) -> None:
     generator = torch.Generator().manual_seed(5)
     a = activations((3, 2880), dtype, generator)
     w, exact = weights(kind, (72, 2880), generator)
-    d = GuardedOutput((3, 72), torch.float32, device)
-    kind.function("{}_gemm_nt")(a.to(device), w.to(device), d.tensor)
-    d.check()
-    check(d.tensor, a, exact)
+    d = guarded_product(kind, a, w, device)
+    check(d, a, exact)
 
 
 @pytest.mark.sampled(6)
@@ -64,10 +63,8 @@ def test_bias(device, kind, dtype, output) -> None:
     a = activations((20, 256), dtype, generator)
     w, exact = weights(kind, (72, 256), generator)
     bias = torch.randn(72, generator=generator).to(output)
-    d = GuardedOutput((20, 72), torch.float32, device)
-    kind.function("{}_gemm_nt")(a.to(device), w.to(device), d.tensor, bias=bias.to(device))
-    d.check()
-    check(d.tensor, a, exact, bias.double())
+    d = guarded_product(kind, a, w, device, bias=bias.to(device))
+    check(d, a, exact, bias.double())
 
 
 @pytest.mark.sampled(5)
@@ -181,10 +178,8 @@ def test_rows_that_do_not_start_at_multiples_of_16_bytes(dtype) -> None:
     kind = KINDS["int4-channels"]
     a = activations((9, 131), dtype, generator)[:, :129]
     w, exact = weights(kind, (24, 129), generator)
-    d = GuardedOutput((9, 24), torch.float32, "cpu")
-    kind.function("{}_gemm_nt")(a, w, d.tensor)
-    d.check()
-    check(d.tensor, a, exact)
+    d = guarded_product(kind, a, w, torch.device("cpu"))
+    check(d, a, exact)
 
 
 @pytest.mark.sampled(8)

@@ -7,6 +7,7 @@ import torch
 from call_checks import settings
 from candidates import forced_tile
 from devices import devices_of
+from guarded_products import guarded_product
 from inputs import GuardedOutput
 from packed_products import COUNTS, HEIGHT, KINDS, Tokens, check, weights
 
@@ -35,20 +36,14 @@ TILES = [
 @pytest.mark.parametrize("name", NAMES)
 def test_dense(device, name, tile, k) -> None:
     """K blocks of an odd and of an even number, and a last one that is not full."""
-    rows, cols, cluster, k_warpgroups, num_sms = tile
+    *tile, num_sms = tile
     m, n, kind = 170, 440, KINDS[name]
-    generator = torch.Generator().manual_seed(k + cols)
+    generator = torch.Generator().manual_seed(k + tile[1])
     a = Tokens(kind, (m, k), generator)
     w, exact = weights(kind, (n, k), generator)
-    d = GuardedOutput((m, n), torch.float32, device)
-    with (
-        simulator.options(num_sms=num_sms),
-        settings(device, num_sms=num_sms),
-        forced_tile(device, (m, n, k), True, rows, cols, cluster, k_warpgroups),
-    ):
-        kind.function("{}_gemm_nt")(a.to(device), w.to(device), d.tensor)
-    d.check()
-    check(d.tensor, a.exact, exact, kind.activations)
+    with simulator.options(num_sms=num_sms), settings(device, num_sms=num_sms):
+        d = guarded_product(kind, a, w, device, tile=(True, *tile))
+    check(d, a.exact, exact, kind.activations)
 
 
 @pytest.mark.sampled(2)

@@ -7,6 +7,7 @@ import torch
 from candidates import forced_tile
 from devices import SCHEDULES, on_simulator
 from field_calls import kernel_of
+from guarded_products import guarded_product
 from inputs import GuardedOutput
 from packed_products import KINDS, Tokens, check, weights
 
@@ -27,11 +28,9 @@ def test_more_k_blocks_than_buffers(device, activations, m, cols, cluster) -> No
     kind, generator, (n, k) = kind_of(activations), torch.Generator().manual_seed(m), (136, 1200)
     a = Tokens(kind, (m, k), generator)
     w, exact = weights(kind, (n, k), generator)
-    d = GuardedOutput((m, n), torch.float32, device)
-    with simulator.options(num_sms=16), forced_tile(device, (m, n, k), True, 128, cols, cluster):
-        kind.function("{}_gemm_nt")(a.to(device), w.to(device), d.tensor)
-    d.check()
-    check(d.tensor, a.exact, exact, kind.activations)
+    with simulator.options(num_sms=16):
+        d = guarded_product(kind, a, w, device, tile=(True, 128, cols, cluster))
+    check(d, a.exact, exact, kind.activations)
 
 
 @pytest.mark.parametrize("device", on_simulator("any", arch="sm100"), indirect=True)
@@ -61,11 +60,9 @@ def test_pairs_convert_each_its_own_rows(device, name, m, cols) -> None:
     kind, generator, (n, k) = KINDS[name], torch.Generator().manual_seed(m), (400, 896)
     a = Tokens(kind, (m, k), generator)
     w, exact = weights(kind, (n, k), generator)
-    d = GuardedOutput((m, n), torch.float32, device)
-    with simulator.options(num_sms=2), forced_tile(device, (m, n, k), True, 128, cols, (2, 1, 1)):
-        kind.function("{}_gemm_nt")(a.to(device), w.to(device), d.tensor)
-    d.check()
-    check(d.tensor, a.exact, exact, kind.activations)
+    with simulator.options(num_sms=2):
+        d = guarded_product(kind, a, w, device, tile=(True, 128, cols, (2, 1, 1)))
+    check(d, a.exact, exact, kind.activations)
 
 
 @pytest.mark.parametrize("device", on_simulator("any", arch="sm100"), indirect=True)

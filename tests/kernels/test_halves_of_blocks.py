@@ -7,10 +7,9 @@ import pytest
 import torch
 from bf16_weight_inputs import KINDS, activations, check, weights
 from call_checks import settings
-from candidates import forced_tile
 from devices import devices_of
 from field_calls import kernel_of
-from inputs import GuardedOutput
+from guarded_products import guarded_product
 
 HALVES = ".k = 64}"
 
@@ -19,11 +18,9 @@ def product(device: torch.device, name: str, shape: tuple[int, int, int], dtype:
     generator = torch.Generator().manual_seed(shape[2])
     a = activations((shape[0], shape[2]), dtype, generator)
     w, exact = weights(KINDS[name], shape[1:], generator)
-    d = GuardedOutput(shape[:2], torch.float32, device)
-    with settings(device, num_sms=sms), forced_tile(device, shape, True, *tile):
-        KINDS[name].function("{}_gemm_nt")(a.to(device), w.to(device), d.tensor)
-    d.check()
-    check(d.tensor, a, exact)
+    with settings(device, num_sms=sms):
+        d = guarded_product(KINDS[name], a, w, device, tile=(True, *tile))
+    check(d, a, exact)
 
 
 @pytest.mark.sampled(12)

@@ -6,6 +6,7 @@ import pytest
 import torch
 from devices import TAKE_PACKED
 from grouped_inputs import alignment_of
+from guarded_products import guarded_product
 from inputs import GuardedOutput, ceil_div
 from kind_marks import EVERY_KIND
 from packed_products import (
@@ -58,10 +59,8 @@ def test_bias(device, kind, dtype) -> None:
     a = Tokens(kind, (20, 256), generator)
     w, exact = weights(kind, (72, 256), generator)
     bias = torch.randn(72, generator=generator).to(dtype)
-    d = GuardedOutput((20, 72), dtype, device)
-    kind.function("{}_gemm_nt")(a.to(device), w.to(device), d.tensor, bias=bias.to(device))
-    d.check()
-    check(d.tensor, a.exact, exact, kind.activations, bias.double())
+    d = guarded_product(kind, a, w, device, dtype, bias=bias.to(device))
+    check(d, a.exact, exact, kind.activations, bias.double())
 
 
 @pytest.mark.sampled(5)

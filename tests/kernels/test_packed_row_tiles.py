@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 import torch
-from candidates import can_serve, forced_tile, parse
+from candidates import can_serve, parse
 from devices import on_simulator
 from field_calls import explain
-from inputs import GuardedOutput
+from guarded_products import guarded_product
 from packed_products import KINDS, Tokens, check, weights
 
 M, N, K = 9, 136, 656  # the last tile is ragged in each extent, and so is the last block of K
@@ -23,11 +23,8 @@ def test_rows_of_a_block_are_multiplied_by_themselves(device, name, rows) -> Non
     kind = KINDS[name]
     a = Tokens(kind, (M, K), generator)
     w, exact = weights(kind, (N, K), generator)
-    d = GuardedOutput((M, N), torch.float32, device)
-    with forced_tile(device, (M, N, K), True, rows, 16, k_warpgroups=4):
-        kind.function("{}_gemm_nt")(a.to(device), w.to(device), d.tensor)
-    d.check()
-    check(d.tensor, a.exact, exact, kind.activations)
+    d = guarded_product(kind, a, w, device, tile=(True, rows, 16, (1, 1, 1), 4))
+    check(d, a.exact, exact, kind.activations)
 
 
 @pytest.mark.parametrize(("n", "rows"), [(4096, 32), (24576, 64)])

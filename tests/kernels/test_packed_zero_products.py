@@ -6,6 +6,7 @@ import checkpoints
 import pytest
 import torch
 from devices import TAKE_PACKED
+from guarded_products import guarded_product
 from inputs import GuardedOutput
 from packed_products import KINDS, Kind, Tokens, check, weights
 
@@ -65,10 +66,8 @@ def test_checkpoints_with_zero_points_are_multiplied_as_they_were_meant(device, 
     if order is not None:
         exact, a.exact = exact[:, order], a.exact[:, order]
         a.data, w = w.permute_inputs(a.data), w.for_permuted_inputs()
-    d = GuardedOutput((20, 96), torch.float32, device)
-    kind.function("{}_gemm_nt")(a.to(device), w.to(device), d.tensor)
-    d.check()
-    check(d.tensor, a.exact, exact, activations)
+    d = guarded_product(kind, a, w, device)
+    check(d, a.exact, exact, activations)
 
 
 WITH_ZEROS = ["fp8-zeros", "fp8-zeros-groups-of-32", "int8-zeros", "int8-two-levels"]

@@ -7,10 +7,9 @@ import pytest
 import torch
 from bf16_weight_inputs import E2M1, KINDS, ROUNDING, TOLERANCE, activations
 from call_checks import settings
-from candidates import forced_tile
 from devices import devices_of
 from field_calls import kernel_of
-from inputs import GuardedOutput
+from guarded_products import guarded_product
 
 from deep_gemm.weights import pack_weights
 
@@ -70,11 +69,9 @@ def test_against_fp64(device, name, exponents, cols, k) -> None:
     generator = torch.Generator().manual_seed(k)
     a = activations((m, k), torch.bfloat16, generator)
     w, exact = weights(name, n, k, generator, RANGES[exponents])
-    d = GuardedOutput((m, n), torch.float32, device)
-    with settings(device, num_sms=2), forced_tile(device, (m, n, k), True, 128, cols):
-        KINDS[name].function("{}_gemm_nt")(a.to(device), w.to(device), d.tensor)
-    d.check()
-    check(d.tensor, a, exact, k // KINDS[name].group)
+    with settings(device, num_sms=2):
+        d = guarded_product(KINDS[name], a, w, device, tile=(True, 128, cols))
+    check(d, a, exact, k // KINDS[name].group)
 
 
 @pytest.mark.sampled(6)
@@ -85,11 +82,9 @@ def test_the_widest_tile(device, name) -> None:
     generator = torch.Generator().manual_seed(2)
     a = activations((m, k), torch.bfloat16, generator)
     w, exact = weights(name, n, k, generator, RANGES["far"])
-    d = GuardedOutput((m, n), torch.bfloat16, device)
-    with settings(device, num_sms=1), forced_tile(device, (m, n, k), True, 128, 256):
-        KINDS[name].function("{}_gemm_nt")(a.to(device), w.to(device), d.tensor)
-    d.check()
-    check(d.tensor, a, exact, k // KINDS[name].group)
+    with settings(device, num_sms=1):
+        d = guarded_product(KINDS[name], a, w, device, torch.bfloat16, tile=(True, 128, 256))
+    check(d, a, exact, k // KINDS[name].group)
 
 
 def config_of(m: int, **fields: int) -> str:

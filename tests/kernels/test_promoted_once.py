@@ -7,9 +7,9 @@ import json
 import pytest
 import torch
 from call_checks import settings
-from candidates import forced_tile
 from devices import devices_of
 from field_calls import kernel_of
+from guarded_products import guarded_product
 from inputs import GuardedOutput
 from packed_products import COUNTS, HEIGHT, KINDS, ROUNDING, Tokens, weights
 
@@ -42,21 +42,15 @@ def close(d: torch.Tensor, a: torch.Tensor, w: torch.Tensor) -> None:
 @pytest.mark.parametrize("name", NAMES)
 def test_dense(device, name, tile, k) -> None:
     """K blocks of an odd and of an even number, parts of K, and a last block that is not full."""
-    rows, cols, cluster, k_warpgroups, num_sms = tile
+    *tile, num_sms = tile
     m, n, kind = 70, 440, KINDS[name]
-    generator = torch.Generator().manual_seed(k + cols)
+    generator = torch.Generator().manual_seed(k + tile[1])
     a = Tokens(kind, (m, k), generator)
     w, exact = weights(kind, (n, k), generator)
     assert w.near_scales
-    d = GuardedOutput((m, n), torch.float32, device)
-    with (
-        simulator.options(num_sms=num_sms),
-        settings(device, num_sms=num_sms, fast_accumulation=1),
-        forced_tile(device, (m, n, k), True, rows, cols, cluster, k_warpgroups),
-    ):
-        kind.function("{}_gemm_nt")(a.to(device), w.to(device), d.tensor)
-    d.check()
-    close(d.tensor, a.exact, exact)
+    with simulator.options(num_sms=num_sms), settings(device, num_sms=num_sms, fast_accumulation=1):
+        d = guarded_product(kind, a, w, device, tile=(True, *tile))
+    close(d, a.exact, exact)
 
 
 @pytest.mark.sampled(2)

@@ -6,9 +6,8 @@ import pytest
 import torch
 from bf16_weight_inputs import KINDS, activations, check
 from call_checks import settings
-from candidates import forced_tile
 from devices import devices_of
-from inputs import GuardedOutput
+from guarded_products import guarded_product
 
 import deep_gemm
 from deep_gemm import jit
@@ -55,15 +54,12 @@ def test_against_fp64(device, name, spread, k, dtype) -> None:
     a = activations((m, k), dtype, generator)
     w, exact = weights(name, n, k, generator, spread)
     assert w.near_scales
-    rows, cols = TILES[name]
     results = []
     for num_sms in (2, 1):
-        d = GuardedOutput((m, n), torch.float32, device)
-        with settings(device, num_sms=num_sms), forced_tile(device, (m, n, k), True, rows, cols):
-            KINDS[name].function("{}_gemm_nt")(a.to(device), w.to(device), d.tensor)
-        d.check()
-        check(d.tensor, a, exact)
-        results.append(d.tensor)
+        with settings(device, num_sms=num_sms):
+            d = guarded_product(KINDS[name], a, w, device, tile=(True, *TILES[name]))
+        check(d, a, exact)
+        results.append(d)
     assert torch.equal(*results)
 
 

@@ -10,12 +10,13 @@ import pytest
 import torch
 from candidates import forced_tile
 from devices import FEW, devices_of, on_simulator
-from inputs import GuardedOutput
+from guarded_products import guarded_product
 from kind_marks import ACTIVATIONS, EVERY_WIDE_KIND
 from packed_products import KINDS, Kind, Tokens, check, weights
 
 import deep_gemm
 
+UNPACKED_B = (1, 1, 1), 1, "b"  # of tiles: cluster, warpgroups that share K, and what is unpacked
 NAMES = [
     "fp8",
     "fp8-with-minus-eight",
@@ -42,12 +43,9 @@ def test_products_are_those_of_the_weights(device, kind, biased, m, n, k, tile) 
     a = Tokens(kind, (m, k), generator)
     w, exact = weights(kind, (n, k), generator)
     bias = torch.randn(n, generator=generator) if biased else None
-    d = GuardedOutput((m, n), torch.float32, device)
-    with forced_tile(device, (m, n, k), *tile, preconvert="b"):
-        on_device = None if bias is None else bias.to(device)
-        kind.function("{}_gemm_nt")(a.to(device), w.to(device), d.tensor, bias=on_device)
-    d.check()
-    check(d.tensor, a.exact, exact, kind.activations, 0 if bias is None else bias.double())
+    on_device = None if bias is None else bias.to(device)
+    d = guarded_product(kind, a, w, device, tile=(*tile, *UNPACKED_B), bias=on_device)
+    check(d, a.exact, exact, kind.activations, 0 if bias is None else bias.double())
 
 
 # Of GPUs without wgmma. N and K end inside blocks.
@@ -80,11 +78,8 @@ def run(device: torch.device, kind: Kind, added: str, size: tuple[int, int, int]
     if w.scales.shape[-2] * 32 >= k:
         tile = (64, 64)  # others would spill beside scales for 32 of K
     arguments, more = what_is_added(added, m, n, device, torch.Generator().manual_seed(k))
-    d = GuardedOutput((m, n), torch.float32, device)
-    with forced_tile(device, (m, n, k), False, *tile, preconvert="b"):
-        kind.function("{}_gemm_nt")(tokens.to(device), w.to(device), d.tensor, **arguments)
-    d.check()
-    check(d.tensor, tokens.exact, exact, kind.activations, more)
+    d = guarded_product(kind, tokens, w, device, tile=(False, *tile, *UNPACKED_B), **arguments)
+    check(d, tokens.exact, exact, kind.activations, more)
 
 
 @pytest.mark.sampled(5)
@@ -115,11 +110,8 @@ def run_wide(
     a = wide.activations((m, k), dtype, generator)
     w, exact = wide.weights(kind, (n, k), generator)
     arguments, more = what_is_added(added, m, n, device, generator)
-    d = GuardedOutput((m, n), torch.float32, device)
-    with forced_tile(device, size, False, *tile, preconvert="b"):
-        kind.function("{}_gemm_nt")(a.to(device), w.to(device), d.tensor, **arguments)
-    d.check()
-    wide.check(d.tensor, a, exact, more)
+    d = guarded_product(kind, a, w, device, tile=(False, *tile, *UNPACKED_B), **arguments)
+    wide.check(d, a, exact, more)
 
 
 @pytest.mark.sampled(6)

@@ -92,6 +92,7 @@ class Tokens:
             least = -8 if activations == "int4" else -128
             self.data = torch.randint(least, -least, shape, generator=generator, dtype=torch.int8)
         self.activations = activations
+        self.shape = shape
         if scales == "number":
             self.scales = 0.0625
             self.exact = self.data.double() * self.scales
