@@ -2,13 +2,15 @@
 
 `_C.so` is no Python module. `deep_gemm._extension` loads it and hands it on as `C`, and this file tells type checkers
 and readers what `C` has. Arguments are positional only, but for the fields of a record, which have names only.
-tests/api/test_stubs.py compares names and argument counts.
+Fields that several records have are a class, from which theirs are made. tests/api/test_stubs.py compares names and
+argument counts.
 """
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from typing import Any, TypedDict
 
 from torch import Tensor
+from typing_extensions import NotRequired, Unpack
 
 # csrc/products_api.cpp: products, of all formats and groupings, by a record of named fields.
 
@@ -483,164 +485,107 @@ def pre_dispatch(
     others become -1 and 0."""
 
 def pre_dispatch_fields() -> str: ...
-def moe_layer(
-    *,
-    up: Tensor,
-    up_scales: Tensor | None = None,
-    up_second_scales: Tensor | None = None,
-    up_zeros: Tensor | None = None,
-    up_packing: Sequence[int] | None = None,
-    down: Tensor,
-    down_scales: Tensor | None = None,
-    down_second_scales: Tensor | None = None,
-    down_zeros: Tensor | None = None,
-    down_packing: Sequence[int] | None = None,
-    ends: Tensor,
-    row_weights: Tensor,
-    ready: Tensor,
-    expected_m: int,
-    gate: Sequence[int],
-    rows: Tensor,
-    row_scales: Tensor | None = None,
-    inner: Tensor,
-    inner_scales: Tensor | None = None,
-    out: Tensor,
-) -> bool:
-    """Both products of a MoE layer in one launch, by psum ends: rows [rows, K] -> inner, quantised -> out [rows, N].
+
+class LayerRows(TypedDict):
+    """Both products of a MoE layer: its weights, its rows by psum ends, and what is quantised between the products.
 
     `ready`: int32, a counter for each 8 rows, 0 before and after.
     """
 
+    up: Tensor
+    up_scales: NotRequired[Tensor | None]
+    up_second_scales: NotRequired[Tensor | None]
+    up_zeros: NotRequired[Tensor | None]
+    up_packing: NotRequired[Sequence[int] | None]
+    down: Tensor
+    down_scales: NotRequired[Tensor | None]
+    down_second_scales: NotRequired[Tensor | None]
+    down_zeros: NotRequired[Tensor | None]
+    down_packing: NotRequired[Sequence[int] | None]
+    ends: Tensor
+    row_weights: Tensor
+    ready: Tensor
+    expected_m: int
+    gate: Sequence[int]
+    rows: Tensor
+    row_scales: NotRequired[Tensor | None]
+    inner: Tensor
+    inner_scales: NotRequired[Tensor | None]
+
+class MoeLayer(LayerRows):
+    out: Tensor
+
+class MoeLayerOfRanks(LayerRows, Travel):
+    pulled: Tensor
+
+def moe_layer(**fields: Unpack[MoeLayer]) -> bool:
+    """In one launch: rows [rows, K] -> inner, quantised -> out [rows, N]."""
+
 def moe_layer_fields() -> str: ...
-def moe_layer_of_ranks(
-    *,
-    up: Tensor,
-    up_scales: Tensor | None = None,
-    up_second_scales: Tensor | None = None,
-    up_zeros: Tensor | None = None,
-    up_packing: Sequence[int] | None = None,
-    down: Tensor,
-    down_scales: Tensor | None = None,
-    down_second_scales: Tensor | None = None,
-    down_zeros: Tensor | None = None,
-    down_packing: Sequence[int] | None = None,
-    ends: Tensor,
-    row_weights: Tensor,
-    ready: Tensor,
-    expected_m: int,
-    gate: Sequence[int],
-    rows: Tensor,
-    row_scales: Tensor | None = None,
-    inner: Tensor,
-    inner_scales: Tensor | None = None,
-    rank: int,
-    timeout_ns: int,
-    parts: Sequence[int],
-    part_bytes: int,
-    ids_at: int,
-    weights_at: int,
-    x_at: int,
-    x_scales_at: int,
-    results_at: int,
-    calls: Tensor,
-    source: Tensor,
-    first_token: int,
-    room: int,
-    choices: int,
-    pulled: Tensor,
-) -> bool:
+def moe_layer_of_ranks(**fields: Unpack[MoeLayerOfRanks]) -> bool:
     """The same where rows are other ranks' tokens (csrc/ranks_api.cpp): they are brought into `rows`, and results go
-    to their slots: `out` is not written. `pulled`: as `ready`."""
+    to their slots: there is no `out`. `pulled`: as `ready`."""
 
 def moe_layer_of_ranks_fields() -> str: ...
 
 # csrc/ranks_api.cpp
-#
-# Each takes a group (csrc/ranks/group.hpp): this rank; how long it waits; the address of each rank's part of the shared
-# memory, and its bytes; where ids, weights, x, its scales and results begin in one; int32 [1], how many calls there
-# were before. `room` tokens of each rank, from `first_token` on; `choices` of a token.
 
-def exchange_choices(
-    *,
-    rank: int,
-    timeout_ns: int,
-    parts: Sequence[int],
-    part_bytes: int,
-    ids_at: int,
-    weights_at: int,
-    x_at: int,
-    x_scales_at: int,
-    results_at: int,
-    calls: Tensor,
-    ids: Tensor,
-    row_weights: Tensor,
-    first_token: int,
-    tokens: int,
-    bound: int,
-    experts: int,
-) -> bool:
+class RankGroup(TypedDict):
+    """This rank; how long it waits; the address of each rank's part of the shared memory, and its bytes; where ids,
+    weights, x, its scales and results begin in one; int32 [1], how many calls there were before."""
+
+    rank: int
+    timeout_ns: int
+    parts: Sequence[int]
+    part_bytes: int
+    ids_at: int
+    weights_at: int
+    x_at: int
+    x_scales_at: int
+    results_at: int
+    calls: Tensor
+
+class Travel(RankGroup):
+    """Which choice each row is of (`source`), of `room` tokens of each rank from `first_token` on."""
+
+    source: Tensor
+    first_token: int
+    room: int
+    choices: int
+
+class ExchangeChoices(RankGroup):
+    ids: Tensor
+    row_weights: Tensor
+    first_token: int
+    tokens: int
+    bound: int
+    experts: int
+
+class PullRows(Travel):
+    out: Tensor
+    out_scales: Tensor
+
+class PushRows(Travel):
+    down: Tensor
+
+class CombineResults(RankGroup):
+    out: Tensor
+    choices: int
+    num_experts: int
+
+def exchange_choices(**fields: Unpack[ExchangeChoices]) -> bool:
     """Waits for all ranks' tokens; their choices of this rank's experts into ids [ranks x room, choices], else -1."""
 
 def exchange_choices_fields() -> str: ...
-def pull_rows(
-    *,
-    rank: int,
-    timeout_ns: int,
-    parts: Sequence[int],
-    part_bytes: int,
-    ids_at: int,
-    weights_at: int,
-    x_at: int,
-    x_scales_at: int,
-    results_at: int,
-    calls: Tensor,
-    source: Tensor,
-    first_token: int,
-    room: int,
-    choices: int,
-    out: Tensor,
-    out_scales: Tensor,
-) -> bool:
+def pull_rows(**fields: Unpack[PullRows]) -> bool:
     """Tokens and their scales to the rows [rows] that `source` has of ids. Counts the call."""
 
 def pull_rows_fields() -> str: ...
-def push_rows(
-    *,
-    rank: int,
-    timeout_ns: int,
-    parts: Sequence[int],
-    part_bytes: int,
-    ids_at: int,
-    weights_at: int,
-    x_at: int,
-    x_scales_at: int,
-    results_at: int,
-    calls: Tensor,
-    source: Tensor,
-    first_token: int,
-    room: int,
-    choices: int,
-    down: Tensor,
-) -> bool:
+def push_rows(**fields: Unpack[PushRows]) -> bool:
     """Results to the slots of the tokens that they are of."""
 
 def push_rows_fields() -> str: ...
-def combine_results(
-    *,
-    rank: int,
-    timeout_ns: int,
-    parts: Sequence[int],
-    part_bytes: int,
-    ids_at: int,
-    weights_at: int,
-    x_at: int,
-    x_scales_at: int,
-    results_at: int,
-    calls: Tensor,
-    out: Tensor,
-    choices: int,
-    num_experts: int,
-) -> bool:
+def combine_results(**fields: Unpack[CombineResults]) -> bool:
     """Waits for all ranks' results, and adds up each token's."""
 
 def combine_results_fields() -> str: ...

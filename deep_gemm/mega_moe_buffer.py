@@ -94,16 +94,14 @@ class SM90SymmBuffer:
         }
         sizes = [tokens * columns * dtype.itemsize for dtype, columns in parts.values()]
         self.shared: SharedMemory | None = None
-        self.group_record: dict[str, Any] = {}
         if group is not None and ranks > 1:
             # Results come to a token's slots, behind the tokens.
             results = tokens * self.num_topk * self.hidden * 2
             like = self.num_experts, tokens, self.num_topk, self.hidden, self.intermediate_hidden
-            self.shared = SharedMemory(group, HEAD_BYTES + sum(sizes) + results, where, like)
             places, at = {"results": HEAD_BYTES + sum(sizes)}, HEAD_BYTES
             for name, size in zip(parts, sizes, strict=True):
                 places[name], at = at, at + size
-            self.group_record = self.shared.record(timeout_s, places)
+            self.shared = SharedMemory(group, HEAD_BYTES + sum(sizes) + results, where, like, places, timeout_s)
             self.buffer: torch.Tensor | None = self.shared.part[HEAD_BYTES:]
         else:
             self.buffer = torch.zeros(sum(sizes), dtype=torch.int8, device=where)
@@ -124,7 +122,6 @@ class SM90SymmBuffer:
     def destroy(self) -> None:
         """Lets go of the memory; later calls with this buffer are refused."""
         self.buffer = self.group = self.ready = self.pulled = self.shared = None
-        self.group_record = {}
         for name in ("x", "x_sf", "topk_idx", "topk_weights"):
             setattr(self, name, None)
 

@@ -22,6 +22,7 @@ from .layout import get_tma_aligned_size
 if TYPE_CHECKING:
     from torch.distributed import ProcessGroup
 
+    from ._C import RankGroup, Travel
     from .mega_moe_buffer import SM90SymmBuffer
 
 __all__: list[str] = []
@@ -32,10 +33,16 @@ Group = Any  # a ProcessGroup, or a SimulatedRank
 
 
 class SharedMemory:
-    """A rank's part, zeroed, and where the others' lie."""
+    """A rank's part, zeroed, and where the others' lie. `places`: where what it holds begins in a part."""
 
     def __init__(
-        self, group: ProcessGroup | SimulatedRank, part_bytes: int, device: torch.device, sizes: tuple[int, ...]
+        self,
+        group: ProcessGroup | SimulatedRank,
+        part_bytes: int,
+        device: torch.device,
+        sizes: tuple[int, ...],
+        places: dict[str, int],
+        timeout_s: float,
     ) -> None:
         self.rank, self.count = group.rank(), group.size()
         if self.count > MAX_RANKS:
@@ -43,7 +50,7 @@ class SharedMemory:
         if isinstance(group, SimulatedRank):
             if device.type != "cpu":
                 raise ValueError(f"device must be the CPU with ranks of the simulator, got {device}")
-            self.part, self.addresses = group.share(part_bytes, sizes)
+            self.part, addresses = group.share(part_bytes, sizes)
             self.mapped: Any = None
         else:
             if device.type != "cuda":
@@ -52,23 +59,18 @@ class SharedMemory:
                     "has groups for the CPU"
                 )
             _require_same(group, sizes)
-            self.part, self.addresses, self.mapped = _symmetric(group, part_bytes, device)
-        self.bytes = part_bytes
-        self.calls = torch.zeros(1, dtype=torch.int32, device=device)
-
-    def record(self, timeout_s: float, places: dict[str, int]) -> dict[str, Any]:
-        """As the runtime reads it (csrc/ranks/group.hpp)."""
-        return {
+            self.part, addresses, self.mapped = _symmetric(group, part_bytes, device)
+        self.record: RankGroup = {  # as the runtime reads it (csrc/ranks/group.hpp)
             "rank": self.rank,
             "timeout_ns": int(timeout_s * 1e9),
-            "parts": (*self.addresses,),
-            "part_bytes": self.bytes,
+            "parts": (*addresses,),
+            "part_bytes": part_bytes,
             "ids_at": places["topk_idx"],
             "weights_at": places["topk_weights"],
             "x_at": places["x"],
             "x_scales_at": places["x_sf"],
             "results_at": places["results"],
-            "calls": self.calls,
+            "calls": torch.zeros(1, dtype=torch.int32, device=device),
         }
 
 
@@ -115,7 +117,7 @@ def find_rows(buffer: SM90SymmBuffer, tokens: int, bound: int, part: range) -> r
     ids = torch.empty(shape, dtype=torch.int32, device=device)
     weights = torch.empty(shape, dtype=torch.float32, device=device)
     C.exchange_choices(
-        **buffer.group_record,
+        **shared.record,
         ids=ids,
         row_weights=weights,
         first_token=part.start,
@@ -134,10 +136,11 @@ def room_for_rows(buffer: SM90SymmBuffer, rows: int) -> tuple[torch.Tensor, torc
     return out, torch.empty_strided(shape, strides, dtype=torch.float32, device=device)
 
 
-def travel_of(buffer: SM90SymmBuffer, found: routing.Routing, part: range) -> dict[str, Any]:
+def travel_of(buffer: SM90SymmBuffer, found: routing.Routing, part: range) -> Travel:
     """The group, and which tokens go to which rows, as the runtime reads it (csrc/ranks/group.hpp)."""
+    assert buffer.shared is not None
     return {
-        **buffer.group_record,
+        **buffer.shared.record,
         "source": found.source,
         "first_token": part.start,
         "room": len(part),
@@ -145,16 +148,17 @@ def travel_of(buffer: SM90SymmBuffer, found: routing.Routing, part: range) -> di
     }
 
 
-def pull_rows(buffer: SM90SymmBuffer, travel: dict[str, Any]) -> routing.Rows:
+def pull_rows(buffer: SM90SymmBuffer, travel: Travel) -> routing.Rows:
     """By what `travel_of` says."""
     out, scales = room_for_rows(buffer, travel["source"].shape[0])
     C.pull_rows(**travel, out=out, out_scales=scales)
     return out, scales
 
 
-def push_rows(travel: dict[str, Any], down: torch.Tensor) -> None:
+def push_rows(travel: Travel, down: torch.Tensor) -> None:
     C.push_rows(**travel, down=down)
 
 
 def combine(buffer: SM90SymmBuffer, y: torch.Tensor) -> None:
-    C.combine_results(**buffer.group_record, out=y, choices=buffer.num_topk, num_experts=buffer.num_experts)
+    assert buffer.shared is not None
+    C.combine_results(**buffer.shared.record, out=y, choices=buffer.num_topk, num_experts=buffer.num_experts)

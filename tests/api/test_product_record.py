@@ -5,24 +5,16 @@ A field that the key left out would launch what was launched before, in silence.
 
 from __future__ import annotations
 
-import ast
-from pathlib import Path
-
 import pytest
 import torch
 from inputs import random_blocks, random_rows
+from records import stub_fields
 from reference import assert_matches, product_nt
 
 from deep_gemm._extension import C
 
-ROOT = Path(__file__).resolve().parents[2]
 FIELDS = C.product_fields().split()
-PRODUCT = next(
-    node
-    for node in ast.parse((ROOT / "deep_gemm" / "_C.pyi").read_text()).body
-    if isinstance(node, ast.FunctionDef) and node.name == "product"
-)
-ANNOTATIONS = {argument.arg: ast.unparse(argument.annotation) for argument in PRODUCT.args.kwonlyargs}
+ANNOTATIONS = {name: annotation for name, (annotation, _) in stub_fields("product").items()}
 
 
 def key_of(record: dict[str, object]) -> bytes:

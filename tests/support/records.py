@@ -19,6 +19,7 @@ from deep_gemm._extension import C
 Record = dict[str, object]
 STUB = ast.parse((Path(__file__).resolve().parents[2] / "deep_gemm" / "_C.pyi").read_text())
 FUNCTIONS = {node.name: node.args for node in STUB.body if isinstance(node, ast.FunctionDef)}
+CLASSES = {node.name: node for node in STUB.body if isinstance(node, ast.ClassDef)}
 HERE_UNSEEN = "seen by another family"
 
 
@@ -35,6 +36,26 @@ class Part:
 
     def __init__(self, memory: torch.Tensor) -> None:
         self.memory = memory
+
+
+def stub_fields(family: str) -> dict[str, tuple[str, bool]]:
+    """Each field's annotation, and whether a call needs it, as the stub has them: arguments, or a class of them."""
+    arguments = FUNCTIONS[family]
+    if arguments.kwarg is not None:
+        return _fields_of_class(ast.unparse(arguments.kwarg.annotation).removeprefix("Unpack[").removesuffix("]"))
+    given = zip(arguments.kwonlyargs, arguments.kw_defaults, strict=True)
+    return {each.arg: (ast.unparse(each.annotation), default is None) for each, default in given}
+
+
+def _fields_of_class(name: str) -> dict[str, tuple[str, bool]]:
+    fields = {}
+    for base in CLASSES[name].bases:
+        fields |= _fields_of_class(base.id) if base.id in CLASSES else {}
+    for each in CLASSES[name].body:
+        if isinstance(each, ast.AnnAssign):
+            kind = ast.unparse(each.annotation)
+            fields[each.target.id] = kind, not kind.startswith("NotRequired")
+    return fields
 
 
 def fields_of(family: str) -> list[str]:
@@ -70,8 +91,7 @@ def check_each_field_counts(family: str, made: Callable[[], Record], others: Map
 
 def check_needed_fields(family: str, made: Callable[[], Record]) -> None:
     """What may be left out is what the stub says."""
-    arguments = FUNCTIONS[family]
-    needed = [a.arg for a, default in zip(arguments.kwonlyargs, arguments.kw_defaults, strict=True) if default is None]
+    needed = [name for name, (_, is_needed) in stub_fields(family).items() if is_needed]
     for name in needed:
         record = made() | ({"parts": ()} if "parts" in needed else {})
         del record[name]
