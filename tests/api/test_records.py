@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import pytest
 import torch
-from records import stub_fields, Record, bits, check_each_field_counts, check_needed_fields, fields_of, integers
+from records import Record, bits, check_each_field_counts, check_needed_fields, fields_of, integers, stub_fields
 
 from deep_gemm import _extension, epilogue
 from deep_gemm._extension import C
