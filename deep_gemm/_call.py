@@ -27,7 +27,7 @@ AnyRecipe = tuple[int, int, int] | tuple[int, int, int, int] | None
 run = C.product
 
 
-class _Layouts(dict[str, int]):
+class Layouts(dict[str, int]):
     """From `compiled_dims` to the number that stands for it and for how the operands lie."""
 
     def __missing__(self, compiled_dims: str) -> NoReturn:
@@ -35,7 +35,7 @@ class _Layouts(dict[str, int]):
 
 
 # Bits of the extents to compile in; csrc/api/check/checks.hpp reads them.
-NT = _Layouts(
+NT = Layouts(
     (dims, sum({"m": 1, "n": 2, "k": 4}[d] for d in dims))
     for count in range(4)
     for dims in map("".join, itertools.permutations("mnk", count))
@@ -44,7 +44,7 @@ NT = _Layouts(
 A_TRANSPOSED, B_TRANSPOSED = 8, 16
 FP32_SCALES = 32  # and another bit where disable_ue8m0_cast is set
 NN, TN, TT = (
-    _Layouts((dims, bits | transposed) for dims, bits in NT.items())
+    Layouts((dims, bits | transposed) for dims, bits in NT.items())
     for transposed in (B_TRANSPOSED, A_TRANSPOSED | B_TRANSPOSED, A_TRANSPOSED)
 )
 

@@ -10,7 +10,7 @@ import torch
 
 from ._output import Output
 from ._packed import AcceptedWeights, Unpacked, run_contiguous, run_dense, run_masked, with_epilogue
-from ._product import product
+from ._product import named, product
 from .epilogue import Epilogue
 from .weights import PackedWeights
 
@@ -208,8 +208,6 @@ class Family(Generic[A, W]):
 
     def _named(self, function: Any, name: str, doc: str) -> Any:
         """As if it were written out in the family's module."""
-        function.__name__ = function.__qualname__ = name.format(self.stem)
         function.__module__ = self.module
-        function.__doc__ = doc.format(**vars(self), activations=self.takes.activations)
         function.__annotations__.update(zip(("a", "w"), self.kinds, strict=True))
-        return function
+        return named(function, name.format(self.stem), doc.format(**vars(self), activations=self.takes.activations))

@@ -138,6 +138,13 @@ def product(*other_names: str) -> Callable[[Callable[Parameters, None]], Callabl
     return decorate
 
 
+def named(function: Callable[Parameters, None], name: str, doc: str) -> Callable[Parameters, None]:
+    """As if it were written out in its module."""
+    function.__name__ = function.__qualname__ = name
+    function.__doc__ = doc
+    return function
+
+
 def _run_resolved(function: Callable[..., None], arguments: dict[str, Any]) -> None:
     """A call with tensors that torch only says to be negated: with their values."""
     resolved: dict[int, torch.Tensor] = {}  # by identity, so that a c that is d stays so

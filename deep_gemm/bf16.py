@@ -10,6 +10,7 @@ what the functions have in common with those of FP8.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Protocol
 
 import torch
 
@@ -18,6 +19,7 @@ from ._call import (
     NT,
     TN,
     TT,
+    Layouts,
     contiguous,
     dense,
     masked,
@@ -26,7 +28,7 @@ from ._call import (
     write_empty_masked,
 )
 from ._output import Output, write_empty
-from ._product import product
+from ._product import named, product
 from .epilogue import NO_STEPS, Epilogue, step_arguments
 from .k_grouped import groups_of, run_k_groups
 
@@ -43,16 +45,42 @@ __all__ = [
 ]
 
 
-@product()
-def bf16_gemm_nt(
-    a: torch.Tensor,
-    b: torch.Tensor,
-    d: Output,
-    c: torch.Tensor | None = None,
-    compiled_dims: str = "nk",
-    alpha: float | None = None,
-    epilogue: Epilogue | None = None,
-) -> None:
+class DenseProduct(Protocol):
+    def __call__(
+        self,
+        a: torch.Tensor,
+        b: torch.Tensor,
+        d: Output,
+        c: torch.Tensor | None = None,
+        compiled_dims: str = ...,
+        alpha: float | None = None,
+        epilogue: Epilogue | None = None,
+    ) -> None: ...
+
+
+def _dense_product(lies: str, layouts: Layouts, dims: str, doc: str) -> DenseProduct:
+    """`lies`: how operands lie, as names say it; `dims`: what is compiled in by default."""
+
+    def function(
+        a: torch.Tensor,
+        b: torch.Tensor,
+        d: Output,
+        c: torch.Tensor | None = None,
+        compiled_dims: str = dims,
+        alpha: float | None = None,
+        epilogue: Epilogue | None = None,
+    ) -> None:
+        steps = NO_STEPS if alpha is None and epilogue is None else step_arguments(alpha, epilogue)
+        if not dense(a, None, b, None, d, c, layouts[compiled_dims], steps):
+            write_empty(d, c, steps)
+
+    return product()(named(function, f"bf16_gemm_{lies}", doc))
+
+
+bf16_gemm_nt = _dense_product(
+    "nt",
+    NT,
+    "nk",
     """Dense BF16 or FP16 GEMM: `d[m, n] = c[m, n] + sum_k a[m, k] b[n, k]`, summed in FP32.
 
     Args:
@@ -69,22 +97,12 @@ def bf16_gemm_nt(
     Raises:
         ValueError, TypeError: an argument cannot be right; nothing was launched and nothing written.
         RuntimeError: the machine failed: no driver, a compile error, a launch error.
-    """
-    steps = NO_STEPS if alpha is None and epilogue is None else step_arguments(alpha, epilogue)
-    if not dense(a, None, b, None, d, c, NT[compiled_dims], steps):
-        write_empty(d, c, steps)
-
-
-@product()
-def bf16_gemm_nn(
-    a: torch.Tensor,
-    b: torch.Tensor,
-    d: Output,
-    c: torch.Tensor | None = None,
-    compiled_dims: str = "nk",
-    alpha: float | None = None,
-    epilogue: Epilogue | None = None,
-) -> None:
+    """,
+)
+bf16_gemm_nn = _dense_product(
+    "nn",
+    NN,
+    "nk",
     """Dense BF16 or FP16 GEMM with b [K, N]: `d[m, n] = c[m, n] + sum_k a[m, k] b[k, n]`, summed in FP32.
 
     Args:
@@ -95,22 +113,12 @@ def bf16_gemm_nn(
     Raises:
         ValueError, TypeError: an argument cannot be right; nothing was launched and nothing written.
         RuntimeError: the machine failed: no driver, a compile error, a launch error.
-    """
-    steps = NO_STEPS if alpha is None and epilogue is None else step_arguments(alpha, epilogue)
-    if not dense(a, None, b, None, d, c, NN[compiled_dims], steps):
-        write_empty(d, c, steps)
-
-
-@product()
-def bf16_gemm_tn(
-    a: torch.Tensor,
-    b: torch.Tensor,
-    d: Output,
-    c: torch.Tensor | None = None,
-    compiled_dims: str = "mn",
-    alpha: float | None = None,
-    epilogue: Epilogue | None = None,
-) -> None:
+    """,
+)
+bf16_gemm_tn = _dense_product(
+    "tn",
+    TN,
+    "mn",
     """Dense BF16 or FP16 GEMM with a [K, M] and b [K, N]: `d[m, n] = c[m, n] + sum_k a[k, m] b[k, n]`, summed in FP32.
 
     Args:
@@ -121,22 +129,12 @@ def bf16_gemm_tn(
     Raises:
         ValueError, TypeError: an argument cannot be right; nothing was launched and nothing written.
         RuntimeError: the machine failed: no driver, a compile error, a launch error.
-    """
-    steps = NO_STEPS if alpha is None and epilogue is None else step_arguments(alpha, epilogue)
-    if not dense(a, None, b, None, d, c, TN[compiled_dims], steps):
-        write_empty(d, c, steps)
-
-
-@product()
-def bf16_gemm_tt(
-    a: torch.Tensor,
-    b: torch.Tensor,
-    d: Output,
-    c: torch.Tensor | None = None,
-    compiled_dims: str = "mn",
-    alpha: float | None = None,
-    epilogue: Epilogue | None = None,
-) -> None:
+    """,
+)
+bf16_gemm_tt = _dense_product(
+    "tt",
+    TT,
+    "mn",
     """Dense BF16 or FP16 GEMM with a [K, M]: `d[m, n] = c[m, n] + sum_k a[k, m] b[n, k]`, summed in FP32.
 
     Args:
@@ -147,10 +145,8 @@ def bf16_gemm_tt(
     Raises:
         ValueError, TypeError: an argument cannot be right; nothing was launched and nothing written.
         RuntimeError: the machine failed: no driver, a compile error, a launch error.
-    """
-    steps = NO_STEPS if alpha is None and epilogue is None else step_arguments(alpha, epilogue)
-    if not dense(a, None, b, None, d, c, TT[compiled_dims], steps):
-        write_empty(d, c, steps)
+    """,
+)
 
 
 @product()

@@ -31,11 +31,13 @@ NaN everywhere.
 
 from __future__ import annotations
 
+from typing import Protocol
+
 import torch
 
-from ._call import FP32_SCALES, NN, NT, TN, TT, OperandRecipe, Recipe, dense, one_recipe, run
+from ._call import FP32_SCALES, NN, NT, TN, TT, Layouts, OperandRecipe, Recipe, dense, one_recipe, run
 from ._output import Output, write_empty
-from ._product import product
+from ._product import named, product
 from .epilogue import NO_STEPS, Epilogue, step_arguments
 
 __all__ = [
@@ -52,20 +54,61 @@ HeadSplits = tuple[int, int, int]
 FP4 = torch.int8  # two codes a byte: weights of the functions whose names say fp8_fp4
 
 
-@product()
-def fp8_gemm_nt(
-    a: Scaled,
-    b: Scaled,
-    d: Output,
-    c: torch.Tensor | None = None,
-    recipe: Recipe = None,
-    recipe_a: OperandRecipe = None,
-    recipe_b: OperandRecipe = None,
-    compiled_dims: str = "nk",
-    disable_ue8m0_cast: bool = False,
-    alpha: float | None = None,
-    epilogue: Epilogue | None = None,
-) -> None:
+class DenseProduct(Protocol):
+    def __call__(
+        self,
+        a: Scaled,
+        b: Scaled,
+        d: Output,
+        c: torch.Tensor | None = None,
+        recipe: Recipe = None,
+        recipe_a: OperandRecipe = None,
+        recipe_b: OperandRecipe = None,
+        compiled_dims: str = ...,
+        disable_ue8m0_cast: bool = False,
+        alpha: float | None = None,
+        epilogue: Epilogue | None = None,
+    ) -> None: ...
+
+
+def _dense_product(lies: str, layouts: Layouts, dims: str, doc: str) -> DenseProduct:
+    """`lies`: how operands lie, as names say it; `dims`: what is compiled in by default."""
+
+    def function(
+        a: Scaled,
+        b: Scaled,
+        d: Output,
+        c: torch.Tensor | None = None,
+        recipe: Recipe = None,
+        recipe_a: OperandRecipe = None,
+        recipe_b: OperandRecipe = None,
+        compiled_dims: str = dims,
+        disable_ue8m0_cast: bool = False,
+        alpha: float | None = None,
+        epilogue: Epilogue | None = None,
+    ) -> None:
+        layout = layouts[compiled_dims]
+        if disable_ue8m0_cast:
+            layout |= FP32_SCALES
+        (a_data, a_scales), (b_data, b_scales) = a, b
+        steps = NO_STEPS if alpha is None and epilogue is None else step_arguments(alpha, epilogue)
+        sharing = recipe if recipe_a is None and recipe_b is None else one_recipe(recipe, recipe_a, recipe_b)
+        if not dense(a_data, a_scales, b_data, b_scales, d, c, layout, steps, sharing):
+            if b_data.dtype is FP4:  # asked last, since asking costs
+                from . import fp8_fp4
+
+                how = recipe, recipe_a, recipe_b, compiled_dims, disable_ue8m0_cast, alpha, epilogue
+                getattr(fp8_fp4, f"fp8_fp4_gemm_{lies}")(a, b, d, c, *how)
+            else:
+                write_empty(d, c, steps)
+
+    return product()(named(function, f"fp8_gemm_{lies}", doc))
+
+
+fp8_gemm_nt = _dense_product(
+    "nt",
+    NT,
+    "nk",
     """Dense FP8 GEMM: `d[m, n] = c[m, n] + sum_k a[m, k] sfa[m, k // 128] b[n, k] sfb[n // 128, k // 128]`.
 
     Args:
@@ -100,36 +143,12 @@ def fp8_gemm_nt(
     Raises:
         ValueError, TypeError: an argument cannot be right; nothing was launched and nothing written.
         RuntimeError: the machine failed: no driver, a compile error, a launch error.
-    """
-    layout = NT[compiled_dims]
-    if disable_ue8m0_cast:
-        layout |= FP32_SCALES
-    (a_data, a_scales), (b_data, b_scales) = a, b
-    steps = NO_STEPS if alpha is None and epilogue is None else step_arguments(alpha, epilogue)
-    sharing = recipe if recipe_a is None and recipe_b is None else one_recipe(recipe, recipe_a, recipe_b)
-    if not dense(a_data, a_scales, b_data, b_scales, d, c, layout, steps, sharing):
-        if b_data.dtype is FP4:  # asked last, since asking costs
-            from .fp8_fp4 import fp8_fp4_gemm_nt
-
-            how = recipe, recipe_a, recipe_b, compiled_dims, disable_ue8m0_cast, alpha, epilogue
-            return fp8_fp4_gemm_nt(a, b, d, c, *how)
-        write_empty(d, c, steps)
-
-
-@product()
-def fp8_gemm_nn(
-    a: Scaled,
-    b: Scaled,
-    d: Output,
-    c: torch.Tensor | None = None,
-    recipe: Recipe = None,
-    recipe_a: OperandRecipe = None,
-    recipe_b: OperandRecipe = None,
-    compiled_dims: str = "nk",
-    disable_ue8m0_cast: bool = False,
-    alpha: float | None = None,
-    epilogue: Epilogue | None = None,
-) -> None:
+    """,
+)
+fp8_gemm_nn = _dense_product(
+    "nn",
+    NN,
+    "nk",
     """Dense FP8 GEMM with b [K, N]: `d[m, n] = c[m, n] + sum_k a[m, k] b[k, n]`, scaled.
 
     Args:
@@ -141,36 +160,12 @@ def fp8_gemm_nn(
     Raises:
         ValueError, TypeError: an argument cannot be right; nothing was launched and nothing written.
         RuntimeError: the machine failed: no driver, a compile error, a launch error.
-    """
-    layout = NN[compiled_dims]
-    if disable_ue8m0_cast:
-        layout |= FP32_SCALES
-    (a_data, a_scales), (b_data, b_scales) = a, b
-    steps = NO_STEPS if alpha is None and epilogue is None else step_arguments(alpha, epilogue)
-    sharing = recipe if recipe_a is None and recipe_b is None else one_recipe(recipe, recipe_a, recipe_b)
-    if not dense(a_data, a_scales, b_data, b_scales, d, c, layout, steps, sharing):
-        if b_data.dtype is FP4:  # asked last, since asking costs
-            from .fp8_fp4 import fp8_fp4_gemm_nn
-
-            how = recipe, recipe_a, recipe_b, compiled_dims, disable_ue8m0_cast, alpha, epilogue
-            return fp8_fp4_gemm_nn(a, b, d, c, *how)
-        write_empty(d, c, steps)
-
-
-@product()
-def fp8_gemm_tn(
-    a: Scaled,
-    b: Scaled,
-    d: Output,
-    c: torch.Tensor | None = None,
-    recipe: Recipe = None,
-    recipe_a: OperandRecipe = None,
-    recipe_b: OperandRecipe = None,
-    compiled_dims: str = "mn",
-    disable_ue8m0_cast: bool = False,
-    alpha: float | None = None,
-    epilogue: Epilogue | None = None,
-) -> None:
+    """,
+)
+fp8_gemm_tn = _dense_product(
+    "tn",
+    TN,
+    "mn",
     """Dense FP8 GEMM with a [K, M] and b [K, N]: `d[m, n] = c[m, n] + sum_k a[k, m] b[k, n]`, scaled.
 
     Args:
@@ -182,36 +177,12 @@ def fp8_gemm_tn(
     Raises:
         ValueError, TypeError: an argument cannot be right; nothing was launched and nothing written.
         RuntimeError: the machine failed: no driver, a compile error, a launch error.
-    """
-    layout = TN[compiled_dims]
-    if disable_ue8m0_cast:
-        layout |= FP32_SCALES
-    (a_data, a_scales), (b_data, b_scales) = a, b
-    steps = NO_STEPS if alpha is None and epilogue is None else step_arguments(alpha, epilogue)
-    sharing = recipe if recipe_a is None and recipe_b is None else one_recipe(recipe, recipe_a, recipe_b)
-    if not dense(a_data, a_scales, b_data, b_scales, d, c, layout, steps, sharing):
-        if b_data.dtype is FP4:  # asked last, since asking costs
-            from .fp8_fp4 import fp8_fp4_gemm_tn
-
-            how = recipe, recipe_a, recipe_b, compiled_dims, disable_ue8m0_cast, alpha, epilogue
-            return fp8_fp4_gemm_tn(a, b, d, c, *how)
-        write_empty(d, c, steps)
-
-
-@product()
-def fp8_gemm_tt(
-    a: Scaled,
-    b: Scaled,
-    d: Output,
-    c: torch.Tensor | None = None,
-    recipe: Recipe = None,
-    recipe_a: OperandRecipe = None,
-    recipe_b: OperandRecipe = None,
-    compiled_dims: str = "mn",
-    disable_ue8m0_cast: bool = False,
-    alpha: float | None = None,
-    epilogue: Epilogue | None = None,
-) -> None:
+    """,
+)
+fp8_gemm_tt = _dense_product(
+    "tt",
+    TT,
+    "mn",
     """Dense FP8 GEMM with a [K, M]: `d[m, n] = c[m, n] + sum_k a[k, m] b[n, k]`, scaled.
 
     Args:
@@ -223,20 +194,8 @@ def fp8_gemm_tt(
     Raises:
         ValueError, TypeError: an argument cannot be right; nothing was launched and nothing written.
         RuntimeError: the machine failed: no driver, a compile error, a launch error.
-    """
-    layout = TT[compiled_dims]
-    if disable_ue8m0_cast:
-        layout |= FP32_SCALES
-    (a_data, a_scales), (b_data, b_scales) = a, b
-    steps = NO_STEPS if alpha is None and epilogue is None else step_arguments(alpha, epilogue)
-    sharing = recipe if recipe_a is None and recipe_b is None else one_recipe(recipe, recipe_a, recipe_b)
-    if not dense(a_data, a_scales, b_data, b_scales, d, c, layout, steps, sharing):
-        if b_data.dtype is FP4:  # asked last, since asking costs
-            from .fp8_fp4 import fp8_fp4_gemm_tt
-
-            how = recipe, recipe_a, recipe_b, compiled_dims, disable_ue8m0_cast, alpha, epilogue
-            return fp8_fp4_gemm_tt(a, b, d, c, *how)
-        write_empty(d, c, steps)
+    """,
+)
 
 
 @product()

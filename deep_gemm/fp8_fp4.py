@@ -8,22 +8,19 @@ in graphs as any other call, but slower than `PackedWeights`, which are packed o
 
 from __future__ import annotations
 
+from typing import Protocol
+
 import torch
 
 from ._call import A_TRANSPOSED, B_TRANSPOSED, OperandRecipe, Recipe
 from ._fp4_pairs import TAKES, asked_of_packed, is_fp4, require_fp4_only, require_no_bias, unpacked_pair
 from ._output import Output
 from ._packed import ScaledTokens, run_dense
-from ._product import product
+from ._product import named, product
 from .epilogue import Epilogue
 from .fp4 import fp4_gemm_nt
-from .fp8 import (
-    Scaled,
-    fp8_gemm_nn,
-    fp8_gemm_nt,
-    fp8_gemm_tn,
-    fp8_gemm_tt,
-)
+from .fp8 import DenseProduct as Fp8Product
+from .fp8 import Scaled, fp8_gemm_nn, fp8_gemm_nt, fp8_gemm_tn, fp8_gemm_tt
 from .weights import PackedWeights
 
 __all__ = ["fp8_fp4_gemm_nn", "fp8_fp4_gemm_nt", "fp8_fp4_gemm_tn", "fp8_fp4_gemm_tt"]
@@ -85,22 +82,58 @@ def fp8_fp4_gemm_nt(
         run_dense(a, w, d, c, bias, compiled_dims, TAKES, asked)
 
 
-@product()
-def fp8_fp4_gemm_nn(
-    a: Scaled,
-    b: Scaled,
-    d: Output,
-    c: torch.Tensor | None = None,
-    recipe: Recipe = None,
-    recipe_a: OperandRecipe = None,
-    recipe_b: OperandRecipe = None,
-    compiled_dims: str = "nk",
-    disable_ue8m0_cast: bool = False,
-    alpha: float | None = None,
-    epilogue: Epilogue | None = None,
-    *,
-    bias: torch.Tensor | None = None,
-) -> None:
+class DenseProduct(Protocol):
+    def __call__(
+        self,
+        a: Scaled,
+        b: Scaled,
+        d: Output,
+        c: torch.Tensor | None = None,
+        recipe: Recipe = None,
+        recipe_a: OperandRecipe = None,
+        recipe_b: OperandRecipe = None,
+        compiled_dims: str = ...,
+        disable_ue8m0_cast: bool = False,
+        alpha: float | None = None,
+        epilogue: Epilogue | None = None,
+        *,
+        bias: torch.Tensor | None = None,
+    ) -> None: ...
+
+
+def _dense_product(lies: str, of_fp8: Fp8Product, transposed: int, dims: str, doc: str) -> DenseProduct:
+    """As in `fp8`; `transposed`: bits of operands that lie the other way round."""
+
+    def function(
+        a: Scaled,
+        b: Scaled,
+        d: Output,
+        c: torch.Tensor | None = None,
+        recipe: Recipe = None,
+        recipe_a: OperandRecipe = None,
+        recipe_b: OperandRecipe = None,
+        compiled_dims: str = dims,
+        disable_ue8m0_cast: bool = False,
+        alpha: float | None = None,
+        epilogue: Epilogue | None = None,
+        *,
+        bias: torch.Tensor | None = None,
+    ) -> None:
+        recipes = recipe, recipe_a, recipe_b
+        if not is_fp4(b):
+            require_no_bias(bias)
+            return of_fp8(a, b, d, c, *recipes, compiled_dims, disable_ue8m0_cast, alpha, epilogue)
+        w, asked = unpacked_pair(b, *recipes, disable_ue8m0_cast, alpha, epilogue, transposed)
+        run_dense(a, w, d, c, bias, compiled_dims, TAKES, asked)
+
+    return product()(named(function, f"fp8_fp4_gemm_{lies}", doc))
+
+
+fp8_fp4_gemm_nn = _dense_product(
+    "nn",
+    fp8_gemm_nn,
+    B_TRANSPOSED,
+    "nk",
     """`fp8_gemm_nn`, or on Blackwell (SM100) the product with MXFP4 weights.
 
     Args:
@@ -111,31 +144,13 @@ def fp8_fp4_gemm_nn(
 
     Raises:
         ValueError, TypeError: as of `fp8_fp4_gemm_nt`.
-    """
-    recipes = recipe, recipe_a, recipe_b
-    if not is_fp4(b):
-        require_no_bias(bias)
-        return fp8_gemm_nn(a, b, d, c, *recipes, compiled_dims, disable_ue8m0_cast, alpha, epilogue)
-    w, asked = unpacked_pair(b, *recipes, disable_ue8m0_cast, alpha, epilogue, B_TRANSPOSED)
-    run_dense(a, w, d, c, bias, compiled_dims, TAKES, asked)
-
-
-@product()
-def fp8_fp4_gemm_tn(
-    a: Scaled,
-    b: Scaled,
-    d: Output,
-    c: torch.Tensor | None = None,
-    recipe: Recipe = None,
-    recipe_a: OperandRecipe = None,
-    recipe_b: OperandRecipe = None,
-    compiled_dims: str = "mn",
-    disable_ue8m0_cast: bool = False,
-    alpha: float | None = None,
-    epilogue: Epilogue | None = None,
-    *,
-    bias: torch.Tensor | None = None,
-) -> None:
+    """,
+)
+fp8_fp4_gemm_tn = _dense_product(
+    "tn",
+    fp8_gemm_tn,
+    A_TRANSPOSED | B_TRANSPOSED,
+    "mn",
     """`fp8_gemm_tn`, or on Blackwell (SM100) the product with MXFP4 weights.
 
     Args:
@@ -146,31 +161,13 @@ def fp8_fp4_gemm_tn(
 
     Raises:
         ValueError, TypeError: as of `fp8_fp4_gemm_nt`.
-    """
-    recipes = recipe, recipe_a, recipe_b
-    if not is_fp4(b):
-        require_no_bias(bias)
-        return fp8_gemm_tn(a, b, d, c, *recipes, compiled_dims, disable_ue8m0_cast, alpha, epilogue)
-    w, asked = unpacked_pair(b, *recipes, disable_ue8m0_cast, alpha, epilogue, A_TRANSPOSED | B_TRANSPOSED)
-    run_dense(a, w, d, c, bias, compiled_dims, TAKES, asked)
-
-
-@product()
-def fp8_fp4_gemm_tt(
-    a: Scaled,
-    b: Scaled,
-    d: Output,
-    c: torch.Tensor | None = None,
-    recipe: Recipe = None,
-    recipe_a: OperandRecipe = None,
-    recipe_b: OperandRecipe = None,
-    compiled_dims: str = "mn",
-    disable_ue8m0_cast: bool = False,
-    alpha: float | None = None,
-    epilogue: Epilogue | None = None,
-    *,
-    bias: torch.Tensor | None = None,
-) -> None:
+    """,
+)
+fp8_fp4_gemm_tt = _dense_product(
+    "tt",
+    fp8_gemm_tt,
+    A_TRANSPOSED,
+    "mn",
     """`fp8_gemm_tt`, or on Blackwell (SM100) the product with MXFP4 weights.
 
     Args:
@@ -180,10 +177,5 @@ def fp8_fp4_gemm_tt(
 
     Raises:
         ValueError, TypeError: as of `fp8_fp4_gemm_nt`.
-    """
-    recipes = recipe, recipe_a, recipe_b
-    if not is_fp4(b):
-        require_no_bias(bias)
-        return fp8_gemm_tt(a, b, d, c, *recipes, compiled_dims, disable_ue8m0_cast, alpha, epilogue)
-    w, asked = unpacked_pair(b, *recipes, disable_ue8m0_cast, alpha, epilogue, A_TRANSPOSED)
-    run_dense(a, w, d, c, bias, compiled_dims, TAKES, asked)
+    """,
+)
