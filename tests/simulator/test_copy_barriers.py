@@ -120,7 +120,7 @@ STORE = (
 def test_st_async_wants_a_launch_in_clusters(schedule: str, seed: int) -> None:
     """As an H200 does: of one block is enough."""
     out = torch.full((1,), 99, dtype=torch.int32)
-    with pytest.raises(RuntimeError, match="no cluster: st.async needs a launch in clusters"):
+    with pytest.raises(RuntimeError, match=r"no cluster: st\.async needs a launch in clusters"):
         launch(entry(STORE), out, torch.zeros(1), schedule=schedule, seed=seed)
     of_one = entry(STORE).replace(".param .u64 in)", ".param .u64 in)\n.reqnctapercluster 1, 1, 1", 1)
     launch(of_one, out, torch.zeros(1), schedule=schedule, seed=seed)
