@@ -285,9 +285,9 @@ def promotion_cycles(x: dict[str, float], c: Configs) -> np.ndarray:
     """Cycles that promoting one K block takes in a warpgroup, for each 64 rows."""
     held = 8 * c.held_col_groups / c.cols
     product = held * x["promote_held_product_cycles"] + (1 - held) * x["promote_product_cycles"]
-    col = held * x["promote_col_cycles"] + (1 - held) * x["promote_smem_cycles"]
     kinds = [c.wgmma_products, c.per_row_b, c.per_row_cols]
-    each = np.select(kinds, [x["promote_wgmma_product_cycles"], product, col], x["promote_cycles"])
+    of_kind = [x["promote_wgmma_product_cycles"], product, x["promote_col_cycles"]]
+    each = np.select(kinds, of_kind, x["promote_cycles"])
     runs = np.where(c.per_row_cols, 0, c.block_scales)
     return np.where(c.bf16, 0, c.cols / 2 * each + np.where(runs > 3, runs * x["run_cycles"], 0))
 
@@ -360,9 +360,8 @@ def estimate_us(x: dict[str, float], c: Configs, num_sms: int = HOPPER_SMS) -> n
         x["tile_cycles_per_element"],
     )
     area = num_ctas // c.k_ctas * elements
-    of_tile = np.where(c.multicasts, x["multicast_tile_cycles"], 0)
-    of_tile = of_tile + np.where(c.skips_padding, x["padding_tile_cycles"], 0)
-    tile = x["tile_cycles"] + of_tile + elements * of_element
+    of_padding = np.where(c.skips_padding, x["padding_tile_cycles"], 0)
+    tile = x["tile_cycles"] + of_padding + elements * of_element
     wave_us = (k_blocks * block_cycles(x, c, num_ctas / num_sms) + tile) / x["clock_mhz"]
     compute_us = waves * wave_us
     rows = expected_rows(c)

@@ -31,7 +31,6 @@ FIXED = (
 # All that `fit` may change for BF16 operands, whose calls have nothing to promote: the others are those of FP8.
 OF_BF16 = (
     "clock_mhz",
-    "launch_us",
     "memory_gb_per_s",
     "tflops",
     "last_gb_per_s",
@@ -43,14 +42,10 @@ OF_BF16 = (
     "split_shared_copies",
     "overlap_cycles",
     "tile_cycles",
-    "tile_cycles_per_element",
-    "multicast_us",
-    "multicast_cycles",
     "multicast_tall_cycles",
     "split_us",
     "part_us",
     "turn_us",
-    "split_us_per_element",
 )
 # What a constant may be and still mean what its name says.
 RANGES = {
@@ -59,7 +54,6 @@ RANGES = {
     "memory_gb_per_s": (3000, 4600),
     "tflops": (700, 2500),
     "multicast_us": (0.05, 2),
-    "multicast_tile_cycles": (1, 3000),
     "last_gb_per_s": (2000, 100000),
     "added_gb_per_s": (900, 2400),  # that read and write twice as much
     "added_unfetched_gb_per_s": (900, 2400),
@@ -82,7 +76,7 @@ RANGES = {
     "promote_cycles": (1, 5),
     "multicast_cycles": (1, 200),
     "multicast_tall_cycles": (-60, 60),  # fewer requests to the L2 may be worth more than the wait
-    "promote_smem_cycles": (0.1, 20),  # from 0, no factor leads anywhere
+    "promote_col_cycles": (0.1, 20),  # from 0, no factor leads anywhere
     "overlap_cycles": (1, 400),
     "hidden_cycles": (1, 60),
     "fetch_cycles": (10, 6000),

@@ -65,15 +65,27 @@ std::optional<Tiling> tiling_of(const Object& fields) {
     return tiling;
 }
 
+/// The same of a tiling that somebody names.
+Object forced_kernel(const Problem& problem, const Tiling& tiling, Tolerated tolerated) {
+    const Candidate forced = make_candidate(problem, tiling, tolerated);
+    require(forced.rejection.empty(), "the config cannot serve the problem: ", forced.rejection);
+    return kernel_of(problem, finish(problem, forced));
+}
+
 /// The same of this thread's latest recorded call, with this config instead of the selected one.
 Object recorded_kernel(const Object& config) {
     const auto& [problem, choice] = latest_recorded_plan();
     const std::optional<Tiling> tiling = tiling_of(config);
-    if (!tiling) return kernel_of(problem, choice);
-    const Candidate forced = make_candidate(problem, *tiling);
-    require(forced.rejection.empty(), "the config cannot serve the problem: ", forced.rejection);
-    return kernel_of(problem, finish(problem, forced));
+    return tiling ? forced_kernel(problem, *tiling, Tolerated::waste) : kernel_of(problem, choice);
 }
+
+/// Also of a config that is refused because it would spill.
+Object recorded_spilling_kernel(const Object& config) {
+    const std::optional<Tiling> tiling = tiling_of(config);
+    require(tiling.has_value(), "no config is named");
+    return forced_kernel(latest_recorded_plan().problem, *tiling, Tolerated::waste_and_spills);
+}
+
 /// Every candidate for it, one a line.
 std::string explain_recorded() { return explain(latest_recorded_plan().problem); }
 
@@ -124,5 +136,6 @@ std::string pairs() {
 
 DEEP_GEMM_EXPORT(pairs, deep_gemm::pairs);
 DEEP_GEMM_EXPORT(recorded_kernel, deep_gemm::recorded_kernel);
+DEEP_GEMM_EXPORT(recorded_spilling_kernel, deep_gemm::recorded_spilling_kernel);
 DEEP_GEMM_EXPORT(explain_recorded, deep_gemm::explain_recorded);
 DEEP_GEMM_EXPORT(recorded_layout_kernels, deep_gemm::recorded_layout_kernels);

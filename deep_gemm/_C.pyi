@@ -306,6 +306,9 @@ def recorded_kernel(config: Mapping[str, int], /) -> Mapping[str, Any]:
     cluster_k, k_warpgroups, and which operand a kernel converts before the product: preconvert (1: A, 2: B).
     """
 
+def recorded_spilling_kernel(config: Mapping[str, int], /) -> Mapping[str, Any]:
+    """The same for a config, also for one that is refused because it would spill."""
+
 def explain_recorded() -> str:
     """Every candidate for it, cheapest first, refused ones last, one a line."""
 

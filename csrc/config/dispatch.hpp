@@ -29,11 +29,10 @@ auto with_spec(const Problem& p, const Use& use) {
 inline constexpr std::string_view kUnknownTiling = "selection knows no such config";
 
 /// What becomes of a tiling that somebody names, whatever it wastes.
-inline Candidate make_candidate(const Problem& p, const Tiling& tiling) {
+inline Candidate make_candidate(const Problem& p, const Tiling& tiling, Tolerated tolerated = Tolerated::waste) {
     return with_spec(p, [&]<typename Spec>(Spec) {
-        return Spec::has_tiling(p, tiling)
-                   ? make_candidate<Spec>(p, tiling, Spec::cost_constants(p), /*tolerate_waste=*/true)
-                   : Candidate{.tiling = tiling, .rejection = kUnknownTiling};
+        return Spec::has_tiling(p, tiling) ? make_candidate<Spec>(p, tiling, Spec::cost_constants(p), tolerated)
+                                           : Candidate{.tiling = tiling, .rejection = kUnknownTiling};
     });
 }
 

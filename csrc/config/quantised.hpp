@@ -18,11 +18,13 @@ constexpr bool has_long_runs(const Problem& p) {
     return quantises_gates(p) && 2 * p.output_scaling.k > kPackedRowsPadded;
 }
 
-/// Of swapped operands each token has a scale of its own in registers: more are too many (ptxas -v, CUDA 13.0), and
-/// so are half as many beside packed weights of experts.
-constexpr int32_t most_swapped_scales(const GemmConfig& c) {
-    return c.b.packed() && is_m_grouped(c.grouping) ? 64 : 128;
+/// Of swapped operands each token has a scale of its own in registers. `held` as below.
+constexpr bool has_many_swapped_scales(const GemmConfig& c, int32_t held) {
+    const int32_t most = c.b.packed() && is_m_grouped(c.grouping) ? 64 : 128;
+    return c.output_scaling.any() && exchanges_runs(c, held) && c.swap_ab && c.tile.cols > most;
 }
+inline constexpr std::string_view kManySwappedScales =
+    "it would spill registers: scales of D's rows, which are swapped";
 
 /// Whose numbers warps of an architecture can know.
 struct RunReach {
@@ -42,8 +44,7 @@ inline std::string_view quantise_rejection(const GemmConfig& c, int32_t held, bo
     if (cols % held != 0) return "columns that share a scale of D would be in parts of several warps";
     if (some_have_none && !reach.parts_of_k)
         return "warps that share a scale of D must all have sums, and do not where K is split";
-    return c.swap_ab && c.tile.cols > most_swapped_scales(c) ? "scales of D would take more registers than a thread has"
-                                                             : "";
+    return "";
 }
 
 }  // namespace deep_gemm

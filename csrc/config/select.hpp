@@ -15,12 +15,12 @@ namespace deep_gemm {
 template <ArchSpec Spec>
 std::vector<Candidate> enumerate(const Problem& p) {
     const std::optional<SumOrder> order = wanted_order<Spec>(p);
-    for (const bool tolerate_waste : {false, true}) {
-        std::vector<Candidate> candidates = every_candidate<Spec>(p, tolerate_waste);
+    for (const Tolerated tolerated : {Tolerated::nothing, Tolerated::waste}) {
+        std::vector<Candidate> candidates = every_candidate<Spec>(p, tolerated);
         for (Candidate& candidate : candidates)
             if (order && is_legal(candidate) && sum_order_of(candidate) != *order)
                 candidate.rejection = "D's bits would depend on its dtype, or on there being a C";
-        if (tolerate_waste || std::ranges::any_of(candidates, is_legal)) return candidates;
+        if (tolerated == Tolerated::waste || std::ranges::any_of(candidates, is_legal)) return candidates;
     }
     return {};
 }
@@ -32,12 +32,12 @@ std::optional<Candidate> cheapest(const Problem& p) {
     const std::optional<SumOrder> order = wanted_order<Spec>(p);
     const std::vector<Tiling> tilings = Spec::tilings(p);
     const CostsOf<Spec> costs = Spec::cost_constants(p);
-    for (const bool tolerate_waste : {false, true}) {
+    for (const Tolerated tolerated : {Tolerated::nothing, Tolerated::waste}) {
         std::optional<Candidate> best;
         for (const Tiling& tiling : tilings) {
             if (order && !may_follow(tiling, *order)) continue;
-            const Candidate candidate = best ? make_candidate<Spec>(p, tiling, costs, tolerate_waste, best->cost_us)
-                                             : make_candidate<Spec>(p, tiling, costs, tolerate_waste);
+            const Candidate candidate = best ? make_candidate<Spec>(p, tiling, costs, tolerated, best->cost_us)
+                                             : make_candidate<Spec>(p, tiling, costs, tolerated);
             if (!is_legal(candidate) || (order && sum_order_of(candidate) != *order)) continue;
             if (!best || candidate.cost_us < best->cost_us) best = candidate;
         }

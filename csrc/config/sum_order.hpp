@@ -71,8 +71,7 @@ template <ArchSpec Spec>
 bool is_served_in(const Problem& p, const SumOrder& order) {
     const CostsOf<Spec> costs = Spec::cost_constants(p);
     return std::ranges::any_of(Spec::tilings(p), [&](const Tiling& tiling) {
-        return may_follow(tiling, order) &&
-               follows(make_candidate<Spec>(p, tiling, costs, /*tolerate_waste=*/true), order);
+        return may_follow(tiling, order) && follows(make_candidate<Spec>(p, tiling, costs, Tolerated::waste), order);
     });
 }
 
@@ -86,7 +85,7 @@ struct Form {
     /// Whether it is served in the order of this candidate of another one.
     bool is_served_as(const Candidate& other) {
         const SumOrder order = sum_order_of(other);
-        if (follows(make_candidate<Spec>(problem, other.tiling, costs, /*tolerate_waste=*/true), order)) return true;
+        if (follows(make_candidate<Spec>(problem, other.tiling, costs, Tolerated::waste), order)) return true;
         for (const auto& [asked, served] : known)
             if (asked == order) return served;
         known.emplace_back(order, is_served_in<Spec>(problem, order));
@@ -104,8 +103,8 @@ std::optional<SumOrder> sum_order(const Problem& p) {
     const auto followed = [&](const Candidate& candidate) {
         return std::ranges::all_of(forms, [&](Form<Spec>& form) { return form.is_served_as(candidate); });
     };
-    for (const bool tolerate_waste : {false, true}) {
-        std::vector<Candidate> candidates = every_candidate<Spec>(usual_form(p), tolerate_waste);
+    for (const Tolerated tolerated : {Tolerated::nothing, Tolerated::waste}) {
+        std::vector<Candidate> candidates = every_candidate<Spec>(usual_form(p), tolerated);
         std::erase_if(candidates, [](const Candidate& candidate) { return !is_legal(candidate); });
         std::ranges::stable_sort(candidates, {}, &Candidate::cost_us);
         const auto found = std::ranges::find_if(candidates, followed);

@@ -19,6 +19,7 @@ concept ArchSpec =
         { Spec::has_tiling(p, tiling) } -> std::same_as<bool>;       // among those of any problem with these operands
         { Spec::configure(p, tiling) } -> std::same_as<GemmConfig>;  // all but stages
         { Spec::rejection(p, c, tiles) } -> std::same_as<std::string_view>;
+        { Spec::spills(p, c) } -> std::same_as<std::string_view>;  // what is known of ptxas; empty: it would not
         { Spec::resident_ctas(p, c) } -> std::same_as<int32_t>;
         { Spec::divide_smem(p, c, 1.0) };  // tiles of a CTA
         { Spec::footprint(c) } -> std::same_as<Footprint>;
@@ -35,9 +36,12 @@ concept ArchSpec =
 template <ArchSpec Spec>
 using CostsOf = decltype(Spec::cost_constants(std::declval<const Problem&>()));
 
+/// What is let pass. Spills: for who compiles such kernels to see whether they still do.
+enum class Tolerated : uint8_t { nothing, waste, waste_and_spills };
+
 /// One that takes `enough_us` or more is refused as soon as that is certain.
 template <ArchSpec Spec>
-Candidate make_candidate(const Problem& p, const Tiling& tiling, const CostsOf<Spec>& costs, bool tolerate_waste,
+Candidate make_candidate(const Problem& p, const Tiling& tiling, const CostsOf<Spec>& costs, Tolerated tolerated,
                          double enough_us = std::numeric_limits<double>::infinity()) {
     Candidate candidate{.tiling = tiling, .config = Spec::configure(p, tiling)};
     GemmConfig& c = candidate.config;
@@ -52,10 +56,12 @@ Candidate make_candidate(const Problem& p, const Tiling& tiling, const CostsOf<S
         candidate.rejection = "another takes less time";
         return candidate;
     }
+    if (tolerated != Tolerated::waste_and_spills) candidate.rejection = Spec::spills(p, c);
+    if (!candidate.rejection.empty()) return candidate;
     Spec::divide_smem(p, c, static_cast<double>(tiles * c.k_ctas()) / Spec::resident_ctas(p, c));
     candidate.footprint = Spec::footprint(c);
     candidate.rejection = Spec::smem_rejection(c);
-    if (candidate.rejection.empty() && !tolerate_waste) candidate.rejection = Spec::waste(p, c);
+    if (candidate.rejection.empty() && tolerated == Tolerated::nothing) candidate.rejection = Spec::waste(p, c);
     if (!candidate.rejection.empty()) return candidate;
     count_ctas();  // what shared memory has room for may differ
     Spec::choose_walk(p, candidate);
@@ -64,12 +70,12 @@ Candidate make_candidate(const Problem& p, const Tiling& tiling, const CostsOf<S
 }
 
 template <ArchSpec Spec>
-std::vector<Candidate> every_candidate(const Problem& p, bool tolerate_waste) {
+std::vector<Candidate> every_candidate(const Problem& p, Tolerated tolerated) {
     std::vector<Candidate> candidates;
     candidates.reserve(1024);
     const CostsOf<Spec> costs = Spec::cost_constants(p);
     for (const Tiling& tiling : Spec::tilings(p))
-        candidates.push_back(make_candidate<Spec>(p, tiling, costs, tolerate_waste));
+        candidates.push_back(make_candidate<Spec>(p, tiling, costs, tolerated));
     return candidates;
 }
 

@@ -48,8 +48,9 @@ private:
 };
 
 struct CudaKernel final : Kernel {
-    CudaKernel(const Device* device, driver::Function function, size_t params_bytes, uint32_t smem_bytes)
-        : device(device), function(function), params_bytes(params_bytes), smem_bytes(smem_bytes) {}
+    CudaKernel(const Device* device, driver::Function function, size_t params_bytes, uint32_t smem_bytes,
+               int local_bytes)
+        : Kernel(local_bytes), device(device), function(function), params_bytes(params_bytes), smem_bytes(smem_bytes) {}
 
     const Device* device;
     driver::Function function;  // belongs to the device's primary context
@@ -155,7 +156,10 @@ public:
         size_t params_bytes = 0;
         if (api().KernelGetParamInfo != nullptr)
             check(api().KernelGetParamInfo(kernel, 0, &offset, &params_bytes), "cuKernelGetParamInfo");
-        return new CudaKernel(this, function, params_bytes, smem_bytes);
+        int local_bytes = 0;
+        check(api().KernelGetAttribute(&local_bytes, driver::kLocalBytes, kernel, handle_),
+              "cuKernelGetAttribute(local memory)");
+        return new CudaKernel(this, function, params_bytes, smem_bytes, local_bytes);
     }
 
     void put(const Kernel& kernel, const LaunchShape& shape, const void* params, size_t params_bytes, void* stream,

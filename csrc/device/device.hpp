@@ -68,9 +68,16 @@ public:
     Kernel(const Kernel&) = delete;
     Kernel& operator=(const Kernel&) = delete;
 
+    /// What a thread keeps in memory of its own: registers that were spilled, arrays that found none. 0 also where
+    /// nobody can tell, as on the simulator.
+    int local_bytes() const { return local_bytes_; }
+
 protected:
-    Kernel() = default;
+    explicit Kernel(int local_bytes = 0) : local_bytes_(local_bytes) {}
     ~Kernel() = default;  // never through a base pointer
+
+private:
+    int local_bytes_;
 };
 
 /// One object per device and target for the whole process. All calls are thread-safe.

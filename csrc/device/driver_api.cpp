@@ -89,6 +89,7 @@ Api load() {
     DEEP_GEMM_FIND(LibraryLoadData);
     DEEP_GEMM_FIND(LibraryGetKernel);
     DEEP_GEMM_FIND(KernelGetFunction);
+    DEEP_GEMM_FIND(KernelGetAttribute);
     DEEP_GEMM_FIND(KernelSetAttribute);
     DEEP_GEMM_FIND(LaunchKernelEx);
     DEEP_GEMM_FIND(OccupancyMaxActiveClusters);

@@ -30,6 +30,7 @@ enum Attribute : int {  // CUdevice_attribute
 };
 
 enum FunctionAttribute : int {
+    kLocalBytes = 3,
     kMaxDynamicSharedMemoryBytes = 8,
     kNonPortableClusterSizeAllowed = 14
 };  // CUfunction_attribute
@@ -98,6 +99,7 @@ struct Api {
                               void* options, void** values, unsigned count);
     Status (*LibraryGetKernel)(KernelHandle*, Library, const char* entry);
     Status (*KernelGetFunction)(Function*, KernelHandle);
+    Status (*KernelGetAttribute)(int* value, int attribute, KernelHandle, DeviceHandle);
     Status (*KernelSetAttribute)(int attribute, int value, KernelHandle, DeviceHandle);
     Status (*KernelGetParamInfo)(KernelHandle, size_t index, size_t* offset, size_t* bytes);  // null before CUDA 12.4
     Status (*LaunchKernelEx)(const LaunchConfig*, Function, void** parameters, void** extra);

@@ -10,7 +10,7 @@ namespace {
 
 /// Wasteful tiles too: they cost more, and others may fit no partner.
 std::vector<Candidate> usable(const Problem& problem) {
-    std::vector<Candidate> found = every_candidate<sm90::Spec>(problem, /*tolerate_waste=*/true);
+    std::vector<Candidate> found = every_candidate<sm90::Spec>(problem, Tolerated::waste);
     std::erase_if(found, [](const Candidate& each) {
         return !each.rejection.empty() || each.tiling.preconvert != Preconvert::none || !may_be_in_layer(each.config);
     });

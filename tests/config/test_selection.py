@@ -211,16 +211,6 @@ for k in (2048, 2064):
 """
 
 
-@pytest.mark.parametrize("group_maps", [0, 1])
-def test_k_groups_of_three_warpgroups_keep_to_fp32(group_maps) -> None:
-    """With a D in BF16, 192x128 spills, and none was ever the best."""
-    sizes = {"m": 4096, "n": 7168, "k": 32768, "groups": 8, "num_sms": HOPPER_SMS, "per_row_b": 1}
-    for fp32 in (0, 1):
-        found = parse(explain("k_contiguous", {**sizes, "group_maps": group_maps, "fp32_output": fp32}))
-        [tile] = [c for c in found if (c.swapped, c.rows, c.cols, c.cluster) == (False, 192, 128, 1)]
-        assert (tile.rejection == "it would spill registers") == (not fp32), tile
-
-
 def clusters(problem: tuple[str, dict[str, int]]) -> str:
     return re.search(r"cluster = \{([^}]*)\}", str(kernel_of(*problem)["text"])).group(1)
 

@@ -24,6 +24,7 @@ struct Toy {
     static std::string_view rejection(const Problem&, const GemmConfig& c, int64_t) {
         return c.tile.rows == 64 ? "too low" : "";
     }
+    static std::string_view spills(const Problem&, const GemmConfig&) { return ""; }
     static int32_t resident_ctas(const Problem& p, const GemmConfig&) { return p.num_sms; }
     static void divide_smem(const Problem&, GemmConfig& c, double) { c.stages = 5; }
     static Footprint footprint(const GemmConfig&) { return {.threads = 256, .smem_bytes = 1024}; }

@@ -6,10 +6,10 @@ rows of each), n, k (of K groups the sum), groups, alignment, expected_m, num_sm
 mn_major_b, int4_a, asymmetric_a. Of scales: gran_k_a and gran_k_b, per_row_b, packs_scales_a and packs_scales_b (FP32
 on SM100, E8M0 elsewhere), fp32_scales, exponent_scales (they are bytes where FP32 ones are no exponents), token_scales,
 channel_scales, conversion_scales, zeros_k. Of D: bf16_output and the like, quantised, quantised_words, quantised_int8;
-add_c, in_place, bias, fp32_bias, alpha, row_scale, gate, gate_rows, head_left, head_skipped, head_right. Of K groups
-group_maps: each has maps of its own. And compiled_dims (bits 1, 2, 4: M, N, K), batch_invariant,
-fast_accumulation (of weights with one scale a row), and a config:
-tile_rows, tile_cols, swap_ab, cluster_rows, cluster_cols, cluster_k, k_warpgroups, preconvert.
+add_c, in_place, bias, fp32_bias, alpha, row_scale, random_rounding, gate, gate_rows, head_left, head_skipped,
+head_right. Of K groups group_maps: each has maps of its own. And compiled_dims (bits 1, 2, 4: M, N, K),
+batch_invariant, fast_accumulation (of weights with one scale a row), and a config: tile_rows, tile_cols, swap_ab,
+cluster_rows, cluster_cols, cluster_k, k_warpgroups, preconvert.
 """
 
 from __future__ import annotations
@@ -73,6 +73,7 @@ KNOWN |= set(
         "fp32_bias",
         "alpha",
         "row_scale",
+        "random_rounding",
         "gate",
         "gate_rows",
         "head_left",
@@ -84,6 +85,7 @@ KNOWN |= set(
         "fast_accumulation",
     ]
 )
+WOULD_SPILL = "it would spill registers: "
 BATCHED = {0: "bhr,hdr->bhd", 1: "bhd,hdr->bhr"}  # by whether B lies MN-major
 GRADIENT = "bhd,bhr->hdr"
 M, N, K = 1, 2, 4
@@ -94,6 +96,19 @@ def kernel_of(grouping: str, fields: Fields, target: str = HOPPER_TARGET, gpu: s
     config = {name: fields[name] for name in CONFIG if name in fields}
     with recorded(grouping, fields, target, gpu):
         return dict(C.recorded_kernel(config))
+
+
+def spilling_kernel_of(grouping: str, fields: Fields, target: str = HOPPER_TARGET) -> tuple[str, str]:
+    """The family for which the call's named config is refused (csrc/config/ARCH/spills.hpp; empty: it is not), and the
+    text of its kernel all the same."""
+    config = {name: fields[name] for name in CONFIG if name in fields}
+    with recorded(grouping, fields, target):
+        text = str(C.recorded_spilling_kernel(config)["text"])
+        try:
+            C.recorded_kernel(config)
+        except ValueError as error:
+            return str(error).partition(WOULD_SPILL)[2], text
+        return "", text
 
 
 def explain(grouping: str, fields: Fields, target: str = HOPPER_TARGET, gpu: str | None = None) -> str:
@@ -377,6 +392,8 @@ class FieldCall:
             )
         if self.get("row_scale"):
             steps.append(epilogue.RowScale(floats(*d.shape[:-1])))
+        if self.get("random_rounding"):
+            steps.append(epilogue.BF16StochasticRounding())
         return steps
 
 

@@ -4,11 +4,14 @@
 #include <cstdio>
 #include <map>
 #include <memory>
+#include <set>
 #include <utility>
 
 #include "../../config/archs.hpp"
 #include "../../config/dispatch.hpp"
+#include "../../config/shortlist.hpp"
 #include "../../device/recorder.hpp"
+#include "../../jit/compile.hpp"
 #include "../../jit/kernel.hpp"
 #include "../../jit/render.hpp"
 #include "../../jit/settings.hpp"
@@ -53,6 +56,22 @@ void print(const Problem& p, const Choice& choice) {
                  choice.num_ctas, choice.cost_us, config_text(choice.config).c_str());
 }
 
+/// Once for each kernel. ptxas of the compilers that tests know spills none; another one, or the driver where it
+/// translates, may.
+void report_spills(const DeviceFacts& facts, const jit::KernelSource& source, const Choice& choice,
+                   const Kernel& kernel) {
+    static std::mutex mutex;
+    static auto& reported = *new std::set<const Kernel*>;  // never destroyed: threads may outlive main
+    const std::lock_guard lock(mutex);
+    if (!reported.insert(&kernel).second) return;
+    std::fprintf(
+        stderr,
+        "deep_gemm: %s for %s keeps %d bytes of each thread in local memory (%s%s). Its results are right, but "
+        "it may be slow: please report this, GemmConfig%s\n",
+        source.name.c_str(), facts.target.c_str(), kernel.local_bytes(), jit::compiler_identity().c_str(),
+        facts.output == Output::cubin ? "" : ", then the driver", config_text(choice.config).c_str());
+}
+
 LaunchPlan plan_of(const Choice& choice, const Kernel* kernel) {
     return {.choice = choice,
             .kernel = kernel,
@@ -81,6 +100,18 @@ const LaunchPlan& record(Device& device, const Problem& problem) {
     return plan;
 }
 
+/// Where the pick's kernel keeps registers in memory: the cheapest config whose kernel does not, if there is one near
+/// it. Not where only what is in the cache may be loaded, which has the pick.
+LaunchPlan without_spills(Device& device, const Problem& problem, const LaunchPlan& pick) {
+    if (pick.kernel->local_bytes() == 0 || jit::settings().refuse) [[likely]]
+        return pick;
+    for (const Choice& choice : shortlist(problem)) {
+        const LaunchPlan plan = make_plan(device, choice);
+        if (plan.kernel->local_bytes() == 0) return plan;
+    }
+    return pick;
+}
+
 /// Compiles outside of any lock; the JIT makes each kernel once.
 LaunchPlan plan_for(Device& device, const Problem& problem, const Choice& choice) {
     try {
@@ -99,7 +130,9 @@ LaunchPlan make_plan(Device& device, const Choice& choice) {
     LaunchPlan plan = plan_of(choice, nullptr);
     const TargetRow* const target = find_target(device.facts(), choice.config.block_sum());
     require_runtime(target != nullptr, kNoIntegers, device.facts().target);
-    plan.kernel = jit::get_kernel(device, render(choice), plan.shape.smem_bytes, std::string(target->target));
+    const jit::KernelSource source = render(choice);
+    plan.kernel = jit::get_kernel(device, source, plan.shape.smem_bytes, std::string(target->target));
+    if (plan.kernel->local_bytes() != 0) report_spills(device.facts(), source, choice, *plan.kernel);
     return plan;
 }
 
@@ -174,8 +207,9 @@ LaunchPlan PlanCache::find_or_make(Device& device, const Problem& problem) {
     const Choice choice = forced  ? serve_with(*forced, problem)
                           : tunes ? find_tuned(device, problem, untuned)
                                   : select(problem);
-    if (jit::settings().print_configs) print(problem, choice);
     LaunchPlan plan = plan_for(device, problem, choice);
+    if (!forced && !tunes) plan = without_spills(device, problem, plan);
+    if (jit::settings().print_configs) print(problem, plan.choice);
     plan.untuned = untuned, plan.forcings = forcings;
     if (!untuned) remember(problem, plan);
     return plan;

@@ -27,20 +27,6 @@ inline std::string_view group_rejection(const Problem& p, const GemmConfig& c) {
     return p.m_alignment % c.tile_m() == 0 ? "" : "the tile's height does not divide the experts' alignment";
 }
 
-/// Whether promoting takes more registers than a thread has (ptxas -v, CUDA 13.0): a warp's half of 256 columns beside
-/// the columns' block scales; of experts 192, where those are of gates and of ups. And whether quantising sums of
-/// integers does, of 128 columns a thread, or promoted ones of 256, or what a walk by counts keeps beside zero points
-/// of 8 bits for each 32 of K.
-inline bool spills(const GemmConfig& c) {
-    if (c.output_scaling.any() && c.sum() == Element::s32 && !c.swap_ab && chunk_cols(c) >= 128) return true;
-    if (c.grouping == Grouping::m_psum && c.b.element == Element::u8 && c.b.zeros_k == 32 && c.tile.cols >= 128)
-        return true;
-    if (!promotes(c) || c.swap_ab) return false;
-    if (c.output_scaling.any() && c.tile.cols == 256) return true;
-    return c.has_block_scales() &&
-           (c.tile.cols == 256 || (c.gate.blocks_in_halves() && c.tile.cols == 192 && is_m_grouped(c.grouping)));
-}
-
 /// Why a config cannot serve a problem, whatever its memory holds; empty where it may.
 inline std::string_view rejection(const Problem& p, const GemmConfig& c, int64_t tiles) {
     if (c.cluster.size() > p.num_sms) return "the cluster is larger than the SMs allowed";
@@ -53,7 +39,6 @@ inline std::string_view rejection(const Problem& p, const GemmConfig& c, int64_t
         return "set_block_size_multiple_of asks for other tiles";
     if (c.cluster.rows > 1 && (c.swap_ab ? p.n : p.m) <= c.tile.rows && run_ctas(c) == 1)
         return "the pair's other CTA has no rows";
-    if (spills(c)) return "it would spill registers";
     const RunReach pair = {.ctas = c.swap_ab ? c.cluster.rows : 1};
     if (const std::string_view reason = quantise_rejection(c, piece_d_cols(c), c.cluster.k > 1, pair); !reason.empty())
         return reason;

@@ -7,6 +7,7 @@
 #include "finish.hpp"
 #include "memory.hpp"
 #include "rejections.hpp"
+#include "spills.hpp"
 #include "tiles.hpp"
 
 namespace deep_gemm::sm100 {
@@ -18,6 +19,7 @@ struct Spec {
     static std::string_view rejection(const Problem& p, const GemmConfig& c, int64_t tiles) {
         return sm100::rejection(p, c, tiles);
     }
+    static std::string_view spills(const Problem& p, const GemmConfig& c) { return spill_rejection(kSpills, p, c); }
     static int32_t resident_ctas(const Problem& p, const GemmConfig& c) { return sm100::resident_ctas(p, c); }
     static void divide_smem(const Problem&, GemmConfig& c, double tiles_per_cta) {
         sm100::divide_smem(c, tiles_per_cta);

@@ -20,40 +20,6 @@ inline std::string_view group_rejection(const Problem& p, const GemmConfig& c) {
     return p.m_alignment % c.tile_m() == 0 ? "" : "the tile's height does not divide the experts' alignment";
 }
 
-/// By ptxas of CUDA 13.0, 8 to 104 bytes: where scales of columns, or of both operands' rows, are in registers beside
-/// operands, what they are converted to, and all that a walk over experts needs; or where a stage has four groups. For
-/// sm_120 it takes some more, and spills beside many sums where D's columns belong to heads, or integers are promoted
-/// by products of scales, or gated, or where experts' weights of E4M3 are converted; and everywhere where most sums of
-/// experts' integers are quantised, or stand beside weights of 8 bits that are converted to 16.
-constexpr bool spills(const Problem& p, const GemmConfig& c) {
-    if (c.heads.any() && !promotes(c) && !c.add_c && p.target >= 120) return warp_rows(c) * warp_cols(c) >= 64 * 64;
-    if (c.output_scaling.any() && c.block_sum() == Element::s32 && is_m_grouped(c.grouping) &&
-        warp_rows(c) * warp_cols(c) >= 64 * 64)
-        return true;
-    if (c.gate.any() && c.output_scaling.any() && c.block_sum() == Element::s32 && promotes(c) &&
-        (c.swap_ab ? p.target >= 100 && c.tile.cols == 64 && c.tile.rows == 256 : c.tile.cols == 256))
-        return true;
-    if (!promotes(c) && c.b.element == Element::e4m3p && p.target >= 120)
-        return warp_rows(c) * warp_cols(c) >= 64 * 64 && is_m_grouped(c.grouping);
-    if (!promotes(c))
-        return c.b.element == Element::s8b && warp_rows(c) * warp_cols(c) >= 64 * 64 &&
-               (c.tile.cols > 128 || (is_m_grouped(c.grouping) && c.grouping != Grouping::masked));
-    if (c.gate.any() && c.block_sum() == Element::s32 && p.target >= 120 && !c.swap_ab && !c.b.packed() &&
-        c.grouping == Grouping::m_contiguous && warps(c) > 4 && warp_rows(c) * warp_cols(c) >= 64 * 32)
-        return true;
-    const bool rows = c.row_scales().per_row(), cols = c.col_scales().per_row(), experts = is_m_grouped(c.grouping);
-    const bool many_sums = warp_rows(c) * warp_cols(c) >= 64 * 32;
-    if (many_sums && !c.b.packed() && scale_groups(c) > 2) return true;
-    if (widens_both(c) && scale_groups(c) > 2 && rows && cols && has_copy_warp(c) &&
-        warp_rows(c) * warp_cols(c) >= 64 * 8)
-        return true;
-    if (p.target >= 100 && c.block_sum() == Element::s32 && !c.b.packed() && rows && cols && warp_cols(c) >= 64)
-        return true;
-    if (warps(c) > 4) return many_sums && experts && (widens_both(c) || (rows && cols));
-    if (!widens(c, c.b)) return p.target >= 100 && many_sums && experts && (rows || cols) && !c.b.packed();
-    return warp_cols(c) >= 64 ? cols || c.sm80.k_warps > 1 : many_sums && experts && rows && cols;
-}
-
 /// Rows of packed weights that follow each other in every expert: what they are padded to, or twice that where an even
 /// number of such blocks is asked for (checks_gate.cpp).
 constexpr int32_t packed_rows(const Problem& p) { return has_long_runs(p) ? 2 * kPackedRowsPadded : kPackedRowsPadded; }
@@ -71,7 +37,6 @@ inline std::string_view rejection(const Problem& p, const GemmConfig& c) {
         return "packed weights are rows of a tile, no more than come together";
     if (warps(c) > kMaxWarps || warp_sums(c) > most_sums(p, c.sm80.k_warps))
         return "sums take more registers than a warp has";
-    if (spills(p, c)) return "it would spill registers";
     if (const std::string_view reason = quantise_rejection(c, fragment_d_cols(c), false); !reason.empty())
         return reason;
     if (c.sm80.k_warps > 1 && p.batch_invariant && c.sum() != Element::s32)

@@ -7,6 +7,7 @@
 #include "finish.hpp"
 #include "memory.hpp"
 #include "rejections.hpp"
+#include "spills.hpp"
 #include "tiles.hpp"
 
 namespace deep_gemm::sm80 {
@@ -20,6 +21,7 @@ struct Spec {
     static std::string_view rejection(const Problem& p, const GemmConfig& c, int64_t) {
         return sm80::rejection(seen_by(p, c), c);
     }
+    static std::string_view spills(const Problem& p, const GemmConfig& c) { return spill_rejection(kSpills, p, c); }
     static void divide_smem(const Problem& p, GemmConfig& c, double tiles_per_sm) {
         sm80::divide_smem(c, p.smem_bytes, tiles_per_sm);
     }

@@ -68,7 +68,7 @@ struct CostModel : CostConstants {
                             : !per_row_cols       ? promote_cycles
                             : c.row_scales().per_row()
                                 ? held * promote_held_product_cycles + (1 - held) * promote_product_cycles
-                                : held * promote_col_cycles + (1 - held) * promote_smem_cycles;
+                                : promote_col_cycles;
         const double runs = per_row_cols ? 0 : block_scale_values(c);
         const double convert = c.block_sum() == Element::s32 ? integer_cycles : 0;
         return c.tile.cols / 2.0 * (each + convert) + (runs > 3 ? runs * run_cycles : 0);
@@ -191,9 +191,7 @@ struct CostModel : CostConstants {
                                                             : expected_waves(walks, blocks.scatter));
         const double k_blocks = std::ceil(static_cast<double>(ceil_div(p.k, c.tile.k)) / c.k_ctas());
         const double elements = static_cast<double>(c.tile.rows) * c.tile.cols;
-        const double pair = c.multicasts() ? multicast_tile_cycles : 0;
-        const double tile =
-            tile_cycles + pair + (c.skips_padding ? padding_tile_cycles : 0) + elements * element_cycles(c);
+        const double tile = tile_cycles + (c.skips_padding ? padding_tile_cycles : 0) + elements * element_cycles(c);
         const double area = static_cast<double>(num_ctas / c.k_ctas()) * elements;
         const double cycles = block_cycles(p, c, static_cast<double>(num_ctas) / p.num_sms);
         const double wave_us = (k_blocks * cycles + tile) / clock_mhz, compute_us = waves * wave_us;

@@ -33,8 +33,7 @@ struct CostConstants {
            copy_16 = 1.818;                 // times as much of the L2: rows aligned to so many bytes only
     double block_norm = 9;                  // as overlap_norm, of what limits a K block
     double promote_cycles = 1;              // an accumulator of a thread, scales uniform along columns
-    double promote_col_cycles = 7.99;       // scales per column, in registers
-    double promote_smem_cycles = 7.945;     // scales per column, read from shared memory
+    double promote_col_cycles = 7.945;      // scales per column
     double promote_product_cycles = 11.14;  // scales per row and per column, the product of two for each accumulator
     double promote_held_product_cycles = 8.927;  // the same, scales per column in registers
     double promote_wgmma_product_cycles = 2.73;  // the same, products by the tensor cores
@@ -47,19 +46,18 @@ struct CostConstants {
     double convert_scaled_cycles = 450;     // and to 16 bits with scales multiplied in, where nothing is promoted
     double convert_once_cycles = 174, fold_once_cycles = 81;  // of an SM, to FP8 where sums are scaled when complete,
     double convert_once_norm = 3;                             // and how fully products hide it
-    double conversion_cycles = 350;        // of an SM, to convert 64 rows to 16 bits, where sums are promoted
-    double subtract_cycles = 192;          // more where zero points are subtracted (on an H100),
-    double subtract_narrow_cycles = 110;   // beside few columns
-    double chain_cycles = 365.2;           // a K block's waits and issue, in turn
-    double ahead_cycles = 118.2;           // the same for each 64 rows, where the next stage is looked for in advance
-    double ordered_cycles = 40.46;         // the same, where warpgroups issue one after the other
-    double overlap_cycles = 12.22;         // the same, the next block already under way
-    double hidden_cycles = 15.6;           // of a K block, by warpgroups that take turns
-    double fetch_cycles = 1499;            // until a stage that was let go is full again
-    double multicast_us = 0.2859;          // until the CTAs of a pair have met
-    double multicast_cycles = 56.09;       // a K block's wait for the slower of them,
-    double multicast_tall_cycles = -22;    // where a warpgroup has another 64 rows meanwhile (the L2 is asked less),
-    double multicast_tile_cycles = 4.751;  // a tile's
+    double conversion_cycles = 350;       // of an SM, to convert 64 rows to 16 bits, where sums are promoted
+    double subtract_cycles = 192;         // more where zero points are subtracted (on an H100),
+    double subtract_narrow_cycles = 110;  // beside few columns
+    double chain_cycles = 365.2;          // a K block's waits and issue, in turn
+    double ahead_cycles = 118.2;          // the same for each 64 rows, where the next stage is looked for in advance
+    double ordered_cycles = 40.46;        // the same, where warpgroups issue one after the other
+    double overlap_cycles = 12.22;        // the same, the next block already under way
+    double hidden_cycles = 15.6;          // of a K block, by warpgroups that take turns
+    double fetch_cycles = 1499;           // until a stage that was let go is full again
+    double multicast_us = 0.2859;         // until the CTAs of a pair have met
+    double multicast_cycles = 56.09;      // a K block's wait for the slower of them,
+    double multicast_tall_cycles = -22;   // where a warpgroup has another 64 rows meanwhile (the L2 is asked less)
     double tile_cycles = 267.9;
     // An element of D at the end of a tile; late: while the next tile is under way. What calibrations do not have is
     // read off docs/notes/cost-model.md ("Other D"): FP32 that is not added, C that is read, BF16 past the copy engine.
@@ -86,7 +84,6 @@ struct CostConstants {
         const bool integer = sum_of(element) == Element::s32;
         if (bits(element) == 16 || integer) {
             x.clock_mhz = 1930;
-            x.launch_us = 1.828;
             x.memory_gb_per_s = 3901;
             x.tflops = 1553;
             x.last_gb_per_s = 3121;
@@ -96,20 +93,15 @@ struct CostConstants {
             x.split_copies = 2.247;
             x.split_shared_copies = 1.35;
             x.overlap_cycles = 1;
-            x.hidden_cycles = 0;
             x.fetch_cycles = 0;
             x.spare_l2 = 0.2796;
-            x.multicast_us = 0.2963;
             x.multicast_tall_cycles = 31.43;
             x.part_us = 0.04195;
             x.tile_cycles = 1751;
-            x.tile_cycles_per_element = 0.01683;
-            x.multicast_cycles = 61.15;
             x.split_us = 0.05083;
             x.shared_us = 1.7;
             x.shared_cycles = 19;
             x.turn_us = 0.6213;
-            x.split_us_per_element = 0.0002;
             x.added_gb_per_s = 1785;  // beside which own_added_norm was chosen
             x.added_unfetched_gb_per_s = 1785;
             x.added_swapped_gb_per_s = 1258;

@@ -12,58 +12,6 @@
 
 namespace deep_gemm::sm90 {
 
-/// Most columns, of all 64 rows of a warpgroup together, of sums that zero points are taken out of: C, experts, bias,
-/// shared tiles and gates keep registers of their own, and packed weights beside any of these.
-inline int32_t most_asymmetric_cols(const GemmConfig& c) {
-    if (c.scaled()) return warpgroup_rows(c) > kWgmmaRows ? 0 : 128;
-    const int32_t more =
-        c.add_c + !has_fixed_extents(c.grouping) + (c.bias != Element::none) + c.split_k.last_tiles + 2 * c.gate.any();
-    return more == 0 ? 256 : more == 1 && !c.rows_operand().packed() ? 208 : 160;
-}
-
-/// Whether loads of C beside both accumulators, or what FP32 stores, group tables, pairs and shared tiles keep, take
-/// more registers than a thread has (ptxas -v, CUDA 13.0, scales per row). Where twice 64 rows a warpgroup meet scales
-/// per row of more than 64 columns, some do and the others move descriptors. Three warpgroups of K groups spill where D
-/// has 16 bits, without C.
-inline bool spills(const GemmConfig& c) {
-    const bool tall = warpgroup_rows(c) > kWgmmaRows, wide = tall && c.tile.cols >= 128;
-    const bool two_sets = promotes_blocks(c) && !c.sm90.rescales;
-    if (c.rows_operand().packed() && two_sets &&
-        (((c.split_k.last_tiles || (c.add_c && c.rows_operand().has_zeros() && c.multicasts())) &&
-          c.tile.cols >= 160) ||
-         ((!has_fixed_extents(c.grouping) || bits(c.cols_operand().element) == 16) && c.tile.cols > 160)))
-        return true;
-    if (scale_groups(c) > 1 && !c.rows_operand().packed() && c.col_scales().per_row() && c.tile.cols > 160) return true;
-    if (c.asymmetric_a && warpgroup_rows(c) / kWgmmaRows * c.tile.cols > most_asymmetric_cols(c)) return true;
-    if (c.gate.any() && (c.scaled() ? row_warpgroups(c) == 3 : c.split_k.last_tiles && c.tile.cols > 224)) return true;
-    if (c.output_scaling.any() &&
-        ((c.swap_ab && is_m_grouped(c.grouping) && c.tile.cols > 96) || (c.scaled() && row_warpgroups(c) == 3)))
-        return true;
-    if (is_large(c.gate.kind) && c.scaled() && wide) return true;
-    if (c.gate.any() && c.output_scaling.any() && tall && c.swap_ab && c.tile.cols > 64) return true;
-    if (c.gate.any() && c.rows_operand().packed() && c.scaled() && c.tile.cols >= (two_sets ? 192 : 256)) return true;
-    if (c.gate.any() && c.add_c && ((tall && c.tile.cols > 64) || c.tile.cols >= 160)) return true;
-    if (!two_sets)
-        return (row_warpgroups(c) == 3 && c.tile.cols > 128 && (c.add_c || c.cluster.k > 1)) ||
-               warpgroup_rows(c) / kWgmmaRows * c.tile.cols / 2 > 128 ||
-               (tall && c.split_k.last_tiles && c.tile.cols == 112) ||
-               (c.bias != Element::none && !has_fixed_extents(c.grouping) && c.tile.cols > 224);
-    if (c.random_rounding && tall && c.tile.cols > 96) return true;
-    if ((has_step_params(c) || c.random_rounding) && (!c.gate.any() || c.block_sum() == Element::s32) &&
-        !c.rows_operand().packed() && (wide || c.tile.cols >= 160))
-        return true;
-    if (c.block_sum() == Element::s32 && c.tile.cols > 160 &&
-        (c.col_scales().per_row() || !has_fixed_extents(c.grouping)))
-        return true;
-    if (tall && c.tile.cols > 64 && c.col_scales().per_row()) return true;
-    if (wide && (bits(c.output) == 32 || !is_staged(c.store) || c.grouping == Grouping::m_psum)) return true;
-    if (c.grouping == Grouping::m_psum && c.tile.cols >= 160) return true;
-    if (c.grouping == Grouping::k_contiguous && bits(c.output) == 16 && row_warpgroups(c) == 3) return true;
-    const int32_t accumulators = (warpgroup_rows(c) / kWgmmaRows + 1) * c.tile.cols / 2;
-    return c.add_c && c.store.kind == StoreKind::direct && c.sm90.math_warpgroups > 1 &&
-           accumulators >= math_registers(c) - 64;
-}
-
 /// Why groups cannot be served by a config; empty where they can.
 inline std::string_view group_rejection(const Problem& p, const GemmConfig& c) {
     if (has_fixed_extents(p.grouping)) return "";
@@ -84,9 +32,6 @@ inline std::string_view group_rejection(const Problem& p, const GemmConfig& c) {
     return "";
 }
 
-/// Registers of a thread for sums of each group of scales in a stage, and of all.
-inline constexpr int32_t kGroupSums = 160;
-
 /// Why a config cannot serve a problem, whatever its shared memory holds; empty where it may.
 inline std::string_view rejection(const Problem& p, const GemmConfig& c, int64_t tiles) {
     if (c.cluster.size() > p.num_sms) return "the cluster is larger than the SMs allowed";
@@ -96,13 +41,9 @@ inline std::string_view rejection(const Problem& p, const GemmConfig& c, int64_t
         return "columns do not divide into groups of 8 gates and 8 ups";
     if (c.rows_operand().packed() && (c.cluster.cols > 1 || warpgroup_rows(c) > kWgmmaRows))
         return "packed weights are converted for 64 rows at a time, by one CTA";
-    if (scale_groups(c) > 1 && c.rows_operand().packed() && !c.sm90.rescales &&
-        (scale_groups(c) + 1) * c.tile.cols / 2 > kGroupSums)
-        return "sums of each group of scales take more registers";
     if (scale_groups(c) > 1 && warpgroup_rows(c) > kWgmmaRows)
         return "groups of scales within a K block are promoted for 64 rows at a time";
     if (const std::string_view reason = group_rejection(p, c); !reason.empty()) return reason;
-    if (spills(c)) return "it would spill registers";
     // A CTA that others tell something has a warp that waits for it: one that owns rows.
     const RunReach reach = {.ctas = c.cluster_n(),
                             .parts_of_k = !c.split_k.last_tiles && k_parts(c) <= c.tile.rows / Fragment16x8::kRows};

@@ -7,6 +7,7 @@
 #include "finish.hpp"
 #include "l2.hpp"
 #include "rejections.hpp"
+#include "spills.hpp"
 #include "stages.hpp"
 #include "tiles.hpp"
 #include "unpacked.hpp"
@@ -33,6 +34,7 @@ struct Spec {
     static std::string_view rejection(const Problem& p, const GemmConfig& c, int64_t tiles) {
         return sm90::rejection(seen_by(p, c), c, tiles);
     }
+    static std::string_view spills(const Problem& p, const GemmConfig& c) { return spill_rejection(kSpills, p, c); }
     static int32_t resident_ctas(const Problem& p, const GemmConfig& c) {
         return sm90::resident_ctas(p.num_sms, c.cluster.size());
     }
