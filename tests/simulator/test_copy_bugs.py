@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import re
 import struct
 
 import pytest
 import torch
+from planted import EACH_SCHEDULE, MORE_SCHEDULES, assert_right, every_bug, flagged
 from ptx_tools import compile_cuda
 
 from deep_gemm import simulator
@@ -15,7 +15,6 @@ M, N, K = 100, 76, 396  # the last chunks of 16 bytes of a row are given in part
 A_STRIDE, B_STRIDE, D_STRIDE = 400, 80, 80
 GRID, THREADS, SMEM_BYTES = 2, 128, 3 * 2 * 64 * 128
 TARGETS = ["sm_80", "sm_86", "sm_87", "sm_89", "sm_90a", "sm_120"]
-SCHEDULES = [("eager", 0), ("lazy", 0), ("random", 1), ("random", 2), ("random", 3)]
 
 NOT_WAITED = "read in flight|overwrite|uninitialised|race|warp sync"
 OVERWRITTEN = "overwrite|read in flight"  # whether the copy or the access that it disturbs comes first
@@ -74,36 +73,28 @@ def run_pipeline(
     return report, bool(((d[:, :N] - exact).abs() <= 2**-8 * exact.abs() + 1e-6 * magnitude).all())
 
 
-@pytest.mark.parametrize(("schedule", "seed"), SCHEDULES[:3])
+@EACH_SCHEDULE
 @pytest.mark.parametrize("target", TARGETS)
 def test_correct_pipeline(target: str, schedule: str, seed: int) -> None:
-    report, right = run_pipeline(0, schedule, seed, target=target)
-    assert not report.hazards, "\n".join(map(str, report.hazards))
-    assert right
+    report = assert_right(run_pipeline, schedule, seed, target=target)
     assert report.statistics["matrix_multiplies"] > 0
 
 
 def test_no_false_reports_over_many_seeds() -> None:
     for seed in range(20):
-        report, right = run_pipeline(0, "random", seed)
-        assert not report.hazards, (seed, "\n".join(map(str, report.hazards)))
-        assert right, seed
+        assert_right(run_pipeline, "random", seed)
 
 
 @pytest.mark.sampled(len(BUGS) * 8)  # by default each bug once
-@pytest.mark.parametrize(("schedule", "seed"), SCHEDULES, ids=[f"{name}{seed}" for name, seed in SCHEDULES])
-@pytest.mark.parametrize("bug", BUGS, ids=[f"{number}-{text.replace(' ', '_')}" for number, (text, _) in BUGS.items()])
+@MORE_SCHEDULES
+@every_bug(BUGS)
 def test_planted_bug_is_flagged(bug: int, schedule: str, seed: int) -> None:
-    expected = BUGS[bug][1]
-    with pytest.raises(RuntimeError) as raised:
-        run_pipeline(bug, schedule, seed, hazards="error")
-    message = str(raised.value)
-    assert re.search(rf"'copy_pipeline': ({expected}):", message), message
+    message = flagged(run_pipeline, "copy_pipeline", bug, BUGS[bug][1], schedule, seed)
     assert "PTX line" in message
     assert "copy_pipeline.cu:" in message
 
 
-@pytest.mark.parametrize(("schedule", "seed"), SCHEDULES)
+@MORE_SCHEDULES
 @pytest.mark.parametrize("bug", WRONG_RESULT)
 def test_planted_bug_gives_a_wrong_result(bug: int, schedule: str, seed: int) -> None:
     report, right = run_pipeline(bug, schedule, seed)

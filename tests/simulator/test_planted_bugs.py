@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-import re
 import struct
 
 import pytest
 import torch
+from planted import EACH_SCHEDULE, MORE_SCHEDULES, assert_right, every_bug, flagged
 from ptx_tools import compile_cuda
 
 from deep_gemm import simulator
 
 M, N, K = 456, 128, 640
 GRID, THREADS, SMEM_BYTES = 4, 384, 3 * (128 * 128 + 64 * 128) + 128 * 64 * 2 + 1024
-SCHEDULES = [("eager", 0), ("lazy", 0), ("random", 1), ("random", 2), ("random", 3)]
 
 # Number in pipeline_kernel.cu: what was done wrong, and the kinds of hazard that may be reported first for it.
 BUGS = {
@@ -90,36 +89,28 @@ def run_pipeline(bug: int, schedule: str, seed: int, hazards: str = "report") ->
     return report, right
 
 
-@pytest.mark.parametrize(("schedule", "seed"), SCHEDULES[:3])
+@EACH_SCHEDULE
 def test_correct_pipeline(schedule: str, seed: int) -> None:
-    report, right = run_pipeline(0, schedule, seed)
-    assert not report.hazards, "\n".join(map(str, report.hazards))
-    assert right
+    report = assert_right(run_pipeline, schedule, seed)
     assert report.statistics["matrix_multiplies"] > 0
     assert report.statistics["tma_load_bytes"] > 0
 
 
 def test_no_false_reports_over_many_seeds() -> None:
     for seed in range(15):
-        report, right = run_pipeline(0, "random", seed)
-        assert not report.hazards, (seed, "\n".join(map(str, report.hazards)))
-        assert right, seed
+        assert_right(run_pipeline, "random", seed)
 
 
 @pytest.mark.sampled(len(BUGS) * 8)  # by default each bug once
-@pytest.mark.parametrize(("schedule", "seed"), SCHEDULES, ids=[f"{name}{seed}" for name, seed in SCHEDULES])
-@pytest.mark.parametrize("bug", BUGS, ids=[f"{number}-{text.replace(' ', '_')}" for number, (text, _) in BUGS.items()])
+@MORE_SCHEDULES
+@every_bug(BUGS)
 def test_planted_bug_is_flagged(bug: int, schedule: str, seed: int) -> None:
-    expected = BUGS[bug][1]
-    with pytest.raises(RuntimeError) as raised:
-        run_pipeline(bug, schedule, seed, hazards="error")
-    message = str(raised.value)
-    assert re.search(rf"'pipeline_kernel': ({expected}):", message), message
+    message = flagged(run_pipeline, "pipeline_kernel", bug, BUGS[bug][1], schedule, seed)
     assert "PTX line" in message
     assert "pipeline_kernel.cu:" in message
 
 
-@pytest.mark.parametrize(("schedule", "seed"), SCHEDULES)
+@MORE_SCHEDULES
 @pytest.mark.parametrize("bug", WRONG_RESULT)
 def test_planted_bug_gives_a_wrong_result(bug: int, schedule: str, seed: int) -> None:
     assert not run_pipeline(bug, schedule, seed)[1]

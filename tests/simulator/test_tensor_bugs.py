@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import functools
-import re
 import struct
 
 import pytest
 import torch
+from planted import EACH_SCHEDULE, assert_right, every_bug, flagged
 from ptx_tools import compile_cuda
 
 from deep_gemm import simulator
@@ -15,7 +15,6 @@ from deep_gemm import simulator
 TILES, K, COLS = 3, 416, 128
 ROWS = 256 * TILES
 SMEM_BYTES = 3 * (128 * 128 + 64 * 128 + 1024) + 256
-SCHEDULES = [("eager", 0), ("lazy", 0), ("random", 1)]
 NOT_ORDERED = "overwrite|read in flight|race"
 
 # Number in tensor_pipeline.cu: what was done wrong, and the kinds of hazard that may be reported first for it.
@@ -110,33 +109,25 @@ def run_pipeline(
     return report, bool(torch.allclose(d.double(), product, rtol=1e-4, atol=1e-2))
 
 
-@pytest.mark.parametrize(("schedule", "seed"), SCHEDULES)
+@EACH_SCHEDULE
 def test_correct_pipeline(schedule: str, seed: int) -> None:
-    report, right = run_pipeline(0, schedule, seed)
-    assert not report.hazards, "\n".join(map(str, report.hazards))
-    assert right
+    report = assert_right(run_pipeline, schedule, seed)
     assert report.statistics["matrix_multiplies"] == TILES * K // 32
 
 
 def test_no_false_reports_over_many_seeds() -> None:
     for seed in range(8):
-        report, right = run_pipeline(0, "random", seed)
-        assert not report.hazards, (seed, "\n".join(map(str, report.hazards)))
-        assert right, seed
+        assert_right(run_pipeline, "random", seed)
 
 
 @pytest.mark.sampled(48)
-@pytest.mark.parametrize(("schedule", "seed"), SCHEDULES, ids=[f"{name}{seed}" for name, seed in SCHEDULES])
-@pytest.mark.parametrize("bug", BUGS, ids=[f"{number}-{text.replace(' ', '_')}" for number, (text, _) in BUGS.items()])
+@EACH_SCHEDULE
+@every_bug(BUGS)
 def test_planted_bug_is_flagged(bug: int, schedule: str, seed: int) -> None:
-    expected = BUGS[bug][1]
-    with pytest.raises(RuntimeError) as raised:
-        run_pipeline(bug, schedule, seed, hazards="error")
-    message = str(raised.value)
-    assert re.search(rf"'tensor_pipeline': ({expected}):", message), message
+    flagged(run_pipeline, "tensor_pipeline", bug, BUGS[bug][1], schedule, seed)
 
 
-@pytest.mark.parametrize(("schedule", "seed"), SCHEDULES)
+@EACH_SCHEDULE
 @pytest.mark.parametrize("bug", WRONG_RESULT)
 def test_planted_bug_gives_a_wrong_result(bug: int, schedule: str, seed: int) -> None:
     assert not run_pipeline(bug, schedule, seed)[1]
