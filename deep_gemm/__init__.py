@@ -4,7 +4,7 @@ from typing import Any as _Any
 
 from . import _fallback, _requirements, epilogue, jit, quantize, routing, simulator, testing, utils  # noqa: F401
 from ._gemm import Batched, Contiguous, KGroups, Masked, gemm
-from ._models import precompile_model
+from ._models import ModelCalls, precompile_model
 from ._precompile import precompile
 from ._version import __version__
 from .batched import einsum, fp8_einsum
@@ -155,6 +155,7 @@ __all__ = [
     "Contiguous",
     "KGroups",
     "Masked",
+    "ModelCalls",
     "PackedWeights",
     "SM90SymmBuffer",
     "SymmBuffer",

@@ -39,8 +39,8 @@ def whole_layer_calls(weights: Sequence[ModelWeight], limits: Limits) -> OtherCa
     if not pairs:
         raise ValueError("mega_moe must be False for a model without experts")
     up, down = pairs
-    if up.calls.product not in _SERVED:
-        raise ValueError(f"mega_moe is for experts of {', '.join(_SERVED)}, not of {up.calls.product}")
+    if up.calls.operands.product not in _SERVED:
+        raise ValueError(f"mega_moe is for experts of {', '.join(_SERVED)}, not of {up.calls.operands.product}")
     counts = range(1, limits.max_m + 1)
     parts = [counts[first : first + _COUNTS_A_PART] for first in range(0, len(counts), _COUNTS_A_PART)]
     make = _maker(up, down, limits.max_m)
@@ -83,12 +83,12 @@ def _maker(up: ModelWeight, down: ModelWeight, most: int) -> Callable[[int], Non
 
 def _weights(weight: ModelWeight, gate_up: str | None) -> Any:
     shape = weight.calls.experts, weight.n, weight.k
-    element = PRODUCTS[weight.calls.product].weights
+    element = PRODUCTS[weight.calls.operands.product].weights
     if element is None:
         scales = placeholder(shape[0], -(-shape[1] // 128), -(-shape[2] // 128), dtype=torch.float32)
         return placeholder(*shape, dtype=torch.float8_e4m3fn), scales
     packing = packing_of(element, "fp8")
     order = FOLDED if packing.folds_exponents else packing.orders[0]
-    group = weight.calls.scale_group()
+    group = weight.calls.operands.scale_group()
     converted = group is not None and group <= packing.converted_group
     return blank_weights(shape, element, "fp8", group, order, second_scales=converted, gate_up=gate_up)

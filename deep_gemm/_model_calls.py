@@ -87,7 +87,7 @@ def _quantised(weights: Sequence[ModelWeight], limits: Limits, training: bool) -
     parts = []
     seen: set[tuple[Any, ...]] = set()
     for weight in weights:
-        kind, calls = weight.calls.product.partition("_")[0], weight.calls
+        kind, calls = weight.calls.operands.product.partition("_")[0], weight.calls
         gated = weight.name.endswith("down")
         key = kind, weight.k, gated, calls.grouping, calls.experts
         if kind not in ("fp8", "int8") or key in seen:
@@ -96,7 +96,7 @@ def _quantised(weights: Sequence[ModelWeight], limits: Limits, training: bool) -
         for make in _quantise_kinds(kind, weight.k, gated, limits.target, training):
             counts = [limits.max_masked_m] if calls.grouping == "masked" else limits.few
             parts.append(Part(_with_grouping(make, weight, limits), counts))
-    if training and any(weight.calls.product == "fp8" for weight in weights):
+    if training and any(weight.calls.operands.product == "fp8" for weight in weights):
         columns = range(_TOKENS_STEP, min(limits.max_m, 1024) + 1, _TOKENS_STEP)
         for form in _scales_for(limits.target, training):
             parts.append(Part(_columns(form), columns))
@@ -203,7 +203,7 @@ def _routed(weights: Sequence[ModelWeight], limits: Limits) -> Iterator[OtherCal
 
 
 def _batched(weights: Sequence[ModelWeight], batches: Sequence[Batch], limits: Limits) -> Iterator[OtherCalls]:
-    product = weights[0].calls.product
+    product = weights[0].calls.operands.product
     if product not in ("fp8", "bf16"):
         return
     counts = weights[0].calls.row_counts(limits.max_m)
@@ -256,7 +256,7 @@ def before_norm(n: int, k: int, max_m: int, num_splits: int | None = None) -> Ot
 def _gradients(weights: Sequence[ModelWeight], limits: Limits) -> Iterable[OtherCalls]:
     """Of tokens, by the transposed weights; of weights, by sums over tokens: K groups of experts."""
     for weight in weights:
-        product, grouping = weight.calls.product, weight.calls.grouping
+        product, grouping = weight.calls.operands.product, weight.calls.grouping
         if product not in ("fp8", "bf16") or grouping == "masked":
             continue
         rows = limits.rows_of(weight)

@@ -12,7 +12,7 @@ from . import jit
 from ._layer_calls import whole_layer_calls
 from ._model_calls import Batch, Limits, before_norm, of_model
 from ._numbers import integer
-from ._precompile import Calls, Part, each_once, output_for, parts_of, record_parts
+from ._precompile import Calls, Operands, Part, each_once, output_for, parts_of, record_parts
 from ._recording import Machine, RecordedKernel, Recording, sms_of
 from ._targets import HOPPER_TARGET
 from .logits import logits_kernels
@@ -21,6 +21,37 @@ Fields = Mapping[str, Any]
 _BLOCK = [128, 128]
 _EXPERTS = ("n_routed_experts", "num_local_experts", "num_experts")
 _LOGITS_ROWS, _LOGITS_BLOCKS = (*range(1, 129), 8192), (0, 64)
+
+
+@dataclass(frozen=True)
+class ModelCalls:
+    """How a program calls a model's layers.
+
+    Args:
+        tensor_parallel, expert_parallel: GPUs that share layers, and experts. Experts are cut by tensor_parallel only
+            where expert_parallel is 1.
+        max_m: the most tokens of a call; contiguous experts get that times the model's experts a token.
+        max_masked_m: rows that each expert of masked calls has room for.
+        groupings: how experts are called: 'contiguous', 'psum', 'masked'.
+        product: multiply by this ('fp8', 'bf16_int4', ...: as the functions' names begin), whatever quantization_config
+            says.
+        training: also gradients of tokens and of weights (of experts by K groups), of FP8 and BF16.
+        mega_moe: also experts by `mega_moe_pre_dispatch_sm90` and `fp8_mega_moe` (FP8, or int4 or MXFP4 beside FP8), of
+            a group of expert_parallel ranks; in one launch and in two.
+    """
+
+    tensor_parallel: int = 1
+    expert_parallel: int = 1
+    max_m: int = 4096
+    max_masked_m: int = 1024
+    groupings: Sequence[str] = ("contiguous", "masked")
+    product: str | None = None
+    training: bool = False
+    mega_moe: bool = False
+
+    def __post_init__(self) -> None:
+        for name in ("tensor_parallel", "expert_parallel", "max_m", "max_masked_m"):
+            integer(name, getattr(self, name), smallest=1)
 
 
 @dataclass(frozen=True)
@@ -58,19 +89,17 @@ def _need(fields: Fields, name: str) -> int:
     return int(fields[name])
 
 
-def _of_packed(group_size: object, product: str, zero_points: bool) -> dict[str, Any]:
+def _of_packed(group_size: object, product: str, zero_points: bool) -> Operands:
     size = None if group_size in (None, -1) else integer("group_size", group_size)
-    return {"product": product, "group_size": size, "zero_points": zero_points}
+    return Operands(product, size, zero_points=zero_points)
 
 
-def _quantisation(fields: Fields, product: str | None) -> tuple[dict[str, Any], dict[str, Any]]:
-    """What `Calls` are made of, of layers and of experts: `product`, if there is one, whatever the config says."""
+def _operands(fields: Fields, product: str | None) -> tuple[Operands, Operands]:
+    """Of layers and of experts: of `product`, if there is one, whatever the config says."""
     if product is not None:
-        return {"product": product}, {"product": product}
+        return Operands(product), Operands(product)
     dtype = str(fields.get("torch_dtype") or fields.get("dtype") or "bfloat16")
-    plain: dict[str, Any] = {
-        "product": "fp16" if dtype.endswith("float16") and not dtype.endswith("bfloat16") else "bf16"
-    }
+    plain = Operands("fp16" if dtype.endswith("float16") and not dtype.endswith("bfloat16") else "bf16")
     given = fields.get("quantization_config") or fields.get("compression_config")
     if not given:
         return plain, plain
@@ -78,9 +107,9 @@ def _quantisation(fields: Fields, product: str | None) -> tuple[dict[str, Any], 
     if method == "fp8":
         if given.get("weight_block_size") != _BLOCK:
             raise ValueError(f"weight_block_size must be [128, 128], got {given.get('weight_block_size')!r}")
-        return {"product": "fp8"}, {"product": "fp8"}
+        return Operands("fp8"), Operands("fp8")
     if method == "mxfp4":  # experts only
-        return plain, {"product": "bf16_fp4"}
+        return plain, Operands("bf16_fp4")
     if method in ("gptq", "awq"):
         zero_points = bool(given.get("zero_point")) if method == "awq" else given.get("sym") is False
         bits = given.get("bits", given.get("w_bit"))
@@ -99,16 +128,16 @@ def _quantisation(fields: Fields, product: str | None) -> tuple[dict[str, Any], 
     raise ValueError(f"quant_method must be one of fp8, mxfp4, gptq, awq, compressed-tensors, got {method!r}")
 
 
-def _compressed_tensors(given: Fields) -> dict[str, Any]:
+def _compressed_tensors(given: Fields) -> Operands:
     groups = [group for group in (given.get("config_groups") or {}).values() if isinstance(group, dict)]
     if len(groups) != 1:
         raise ValueError(f"config_groups must have one group, got {len(groups)}: name the product")
     weights, tokens = groups[0].get("weights") or {}, groups[0].get("input_activations") or {}
     kinds = tuple((side.get("type"), side.get("num_bits")) for side in (weights, tokens))
     if kinds == (("int", 8), ("int", 8)):
-        return {"product": "int8"}
+        return Operands("int8")
     if kinds == (("float", 8), ("float", 8)) and weights.get("block_structure") == _BLOCK:
-        return {"product": "fp8"}
+        return Operands("fp8")
     products = {
         (("int", 4), ("int", 8)): "int8_int4",
         (("int", 4), ("float", 8)): "fp8_int4",
@@ -165,17 +194,10 @@ def _mlp(name: str, hidden: int, inner: int) -> Iterator[tuple[str, int, int]]:
     yield f"{name}down", hidden, inner
 
 
-def weights_of_model(
-    config: str | Path | Fields,
-    *,
-    tensor_parallel: int = 1,
-    expert_parallel: int = 1,
-    groupings: Sequence[str] = ("contiguous", "masked"),
-    product: str | None = None,
-) -> list[ModelWeight]:
-    """The weights that one GPU multiplies in a model's layers, each kind once: see `precompile_model`."""
-    fields = read_config(config)
-    of_layers, of_experts = _quantisation(fields, product)
+def weights_of_model(config: str | Path | Fields, calls: ModelCalls) -> list[ModelWeight]:
+    """The weights that one GPU multiplies in a model's layers, each kind once."""
+    fields, tensor_parallel = read_config(config), calls.tensor_parallel
+    of_layers, of_experts = _operands(fields, calls.product)
     hidden = _need(fields, "hidden_size")
     layers = list(_attention(fields, tensor_parallel))
     experts = next((_need(fields, name) for name in _EXPERTS if fields.get(name)), 0)
@@ -193,17 +215,17 @@ def weights_of_model(
     for name, size in (("", dense), ("shared expert's ", shared)):
         if size:
             layers += _mlp(name, hidden, _divide("intermediate_size", size, tensor_parallel))
-    found = [ModelWeight(name, n, k, Calls(**of_layers)) for name, n, k in layers]
+    found = [ModelWeight(name, n, k, Calls(of_layers)) for name, n, k in layers]
     if experts:
         if not isinstance(inner, int):
             raise ValueError(f"config must have moe_intermediate_size or intermediate_size, got {inner!r}")
-        a_gpu = _divide(f"experts ({experts})", experts, expert_parallel)
-        share = _divide("moe_intermediate_size", inner, tensor_parallel if expert_parallel == 1 else 1)
+        a_gpu = _divide(f"experts ({experts})", experts, calls.expert_parallel)
+        share = _divide("moe_intermediate_size", inner, tensor_parallel if calls.expert_parallel == 1 else 1)
         top_k = fields.get("num_experts_per_tok") or 1
-        for grouping in groupings:
-            calls = Calls(**of_experts, grouping=grouping, experts=a_gpu)
+        for grouping in calls.groupings:
+            made = Calls(of_experts, grouping, a_gpu)
             found += [
-                ModelWeight(f"experts' {name}", n, k, calls, top_k, experts) for name, n, k in _mlp("", hidden, share)
+                ModelWeight(f"experts' {name}", n, k, made, top_k, experts) for name, n, k in _mlp("", hidden, share)
             ]
     return found
 
@@ -224,24 +246,22 @@ class ModelKernels:
 def kernels_of_model(
     config: str | Path | Fields,
     weights: Sequence[ModelWeight],
-    limits: Limits,
+    calls: ModelCalls,
     machine: Machine,
     *,
-    tensor_parallel: int = 1,
-    training: bool = False,
-    mega_moe: bool = False,
     progress: bool = False,
 ) -> ModelKernels:
     """Of a model with these weights."""
+    limits = Limits(calls.max_m, calls.max_masked_m, machine.target)
     each: list[list[Part]] = []
     for weight in weights:
         each.append(parts_of(weight.calls, weight.n, weight.k, limits.rows_of(weight), limits.target))
     fields = read_config(config)
-    others = of_model(weights, _batches(fields, tensor_parallel), limits, training)
+    others = of_model(weights, _batches(fields, calls.tensor_parallel), limits, calls.training)
     if fields.get("hc_mult"):
         copies = _need(fields, "hc_mult")
         others.append(before_norm(copies * (copies + 2), copies * _need(fields, "hidden_size"), limits.max_m))
-    if mega_moe:
+    if calls.mega_moe:
         others.append(whole_layer_calls(weights, limits))
     each += [other.parts for other in others]
     flat = record_parts([part for parts in each for part in parts], machine, progress=progress)
@@ -288,15 +308,8 @@ def indexer_kernels(config: str | Path | Fields, target: str) -> list[RecordedKe
 
 def precompile_model(
     config: str | Path | Fields,
+    calls: ModelCalls = ModelCalls(),
     *,
-    tensor_parallel: int = 1,
-    expert_parallel: int = 1,
-    max_m: int = 4096,
-    max_masked_m: int = 1024,
-    groupings: Sequence[str] = ("contiguous", "masked"),
-    product: str | None = None,
-    training: bool = False,
-    mega_moe: bool = False,
     target: str = HOPPER_TARGET,
     num_sms: int | None = None,
     gpu: str | None = None,
@@ -315,16 +328,7 @@ def precompile_model(
 
     Args:
         config: the file, its directory, or its content.
-        tensor_parallel, expert_parallel: GPUs that share layers, and experts. Experts are cut by tensor_parallel only
-            where expert_parallel is 1.
-        max_m: the most tokens of a call; contiguous experts get that times the model's experts a token.
-        max_masked_m: rows that each expert of masked calls has room for.
-        groupings: how experts are called: 'contiguous', 'psum', 'masked'.
-        product: multiply by this ('fp8', 'bf16_int4', ...: as the functions' names begin), whatever quantization_config
-            says.
-        training: also gradients of tokens and of weights (of experts by K groups), of FP8 and BF16.
-        mega_moe: also experts by `mega_moe_pre_dispatch_sm90` and `fp8_mega_moe` (FP8, or int4 or MXFP4 beside FP8), of
-            a group of expert_parallel ranks; in one launch and in two.
+        calls: how the layers are called, on how many GPUs, with how many tokens.
         target, num_sms, gpu, newer_gpu, progress: as for `precompile`.
 
     Returns:
@@ -333,18 +337,7 @@ def precompile_model(
     Raises:
         ValueError, TypeError: a field or an argument cannot be right, or is not known; nothing was compiled.
     """
-    sms = sms_of(target, num_sms, gpu)
-    shares = integer("tensor_parallel", tensor_parallel, smallest=1)
-    weights = weights_of_model(
-        config,
-        tensor_parallel=shares,
-        expert_parallel=integer("expert_parallel", expert_parallel, smallest=1),
-        groupings=groupings,
-        product=product,
-    )
-    limits = Limits(integer("max_m", max_m, smallest=1), integer("max_masked_m", max_masked_m, smallest=1), target)
-    more = {"training": training, "mega_moe": mega_moe, "progress": progress}
-    machine = Machine(target, sms, gpu)
-    found = kernels_of_model(config, weights, limits, machine, tensor_parallel=shares, **more)
+    machine = Machine(target, sms_of(target, num_sms, gpu), gpu)
+    found = kernels_of_model(config, weights_of_model(config, calls), calls, machine, progress=progress)
     recording = Recording(target, found.kernels)
     return jit.compile_recorded(recording, output=output_for(newer_gpu), progress=progress)

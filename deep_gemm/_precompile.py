@@ -26,36 +26,28 @@ _MAX_SINGLE_ROWS, _ROW_STEP = 8192, 64
 _CALLS_A_PART = 512  # recorded by one thread, one after the other
 
 
+def _require_one_of(name: str, given: str, known: Iterable[str], or_none: str = "") -> None:
+    if given not in known:
+        raise ValueError(f"{name} must be {or_none}one of {', '.join(known)}, got {given!r}")
+
+
 @dataclass(frozen=True)
-class Calls:
-    """Calls of one function with one kind of arguments."""
+class Operands:
+    """What is multiplied, and how it is packed and scaled."""
 
     product: str = DEFAULT_PRODUCT
-    grouping: str = "dense"
-    experts: int = 1
-    expected_m: int = 0
     group_size: int | str | None = DEFAULT
     token_scales: bool = False
     minus_eight: bool = False
     zero_points: bool = False
     far_exponents: bool = False
     fp32_scales: bool = False
-    alpha: bool = False
-    row_scale: bool = False
-    output: str | None = None
-    add_c: bool = False
-    bias: str | None = None
-    # Of operands: `gran_k_a` and `gran_k_b`, the K that shares one; `packs_scales_a` and `_b`, that they come as
-    # float32 on SM100; `per_row_b`, that blocks of B have one row; `asymmetric_a`, that tokens have zero points.
+    # `gran_k_a` and `gran_k_b`, the K that shares one; `packs_scales_a` and `_b`, that they come as float32 on SM100;
+    # `per_row_b`, that blocks of B have one row; `asymmetric_a`, that tokens have zero points.
     scales: Mapping[str, int] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        for name, known in (("product", [*PRODUCTS]), ("grouping", [*GROUPINGS])):
-            if getattr(self, name) not in known:
-                raise ValueError(f"{name} must be one of {', '.join(known)}, got {getattr(self, name)!r}")
-        for name, dtypes in (("output", [*OUTPUTS]), ("bias", [*BIASES])):
-            if getattr(self, name) not in (None, *dtypes):
-                raise ValueError(f"{name} must be None or one of {', '.join(dtypes)}, got {getattr(self, name)!r}")
+        _require_one_of("product", self.product, PRODUCTS)
         of_packed = {"group_size": DEFAULT} | dict.fromkeys(_PACKED_FLAGS, False)
         for name, default in of_packed.items() if self.product not in PACKED else ():
             if getattr(self, name) != default and (name, self.product) != ("group_size", "fp4"):
@@ -64,13 +56,43 @@ class Calls:
             raise ValueError(f"fp32_scales is of FP8 operands, not of {self.product}")
         if self.product == "fp4" and self.scale_group() not in _FP4_GROUPS:
             raise ValueError(f"group_size of FP4 operands must be 32 (MXFP4) or 16 (NVFP4), got {self.scale_group()}")
-        if self.grouping == "dense" and self.experts != 1:
-            raise ValueError(f"experts go with a grouping, but the grouping is 'dense' and experts are {self.experts}")
 
     def scale_group(self) -> int | None:
         """The K of packed weights, or of FP4 operands, that shares a scale."""
         size = PRODUCTS[self.product].group_size if self.group_size == DEFAULT else self.group_size
         return None if size is None else integer("group_size", size)
+
+
+@dataclass(frozen=True)
+class Result:
+    """What happens to sums, and what D is: None for the product's own dtype."""
+
+    output: str | None = None
+    add_c: bool = False
+    bias: str | None = None
+    alpha: bool = False
+    row_scale: bool = False
+
+    def __post_init__(self) -> None:
+        for name, dtypes in (("output", OUTPUTS), ("bias", BIASES)):
+            if getattr(self, name) is not None:
+                _require_one_of(name, getattr(self, name), dtypes, "None or ")
+
+
+@dataclass(frozen=True)
+class Calls:
+    """Calls of one function with one kind of arguments."""
+
+    operands: Operands = Operands()
+    grouping: str = "dense"
+    experts: int = 1
+    expected_m: int = 0
+    result: Result = Result()
+
+    def __post_init__(self) -> None:
+        _require_one_of("grouping", self.grouping, GROUPINGS)
+        if self.grouping == "dense" and self.experts != 1:
+            raise ValueError(f"experts go with a grouping, but the grouping is 'dense' and experts are {self.experts}")
 
     def row_counts(self, max_m: int) -> list[int]:
         """Numbers of rows up to `max_m`, and expected ones of masked experts, as far as kernels may differ."""

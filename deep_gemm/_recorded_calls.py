@@ -63,19 +63,19 @@ class RecordedCalls:
         for name, extent in (("M", self.max_m), ("N", self.n), ("K", self.k)):
             if not 1 <= extent < 2**31:
                 raise ValueError(f"{name} must be between 1 and 2^31 - 1, got {extent}")
-        calls = self.calls
+        calls, self.operands, result = self.calls, self.calls.operands, self.calls.result
         self.masked = calls.grouping == "masked"
         self.blackwell = self.target in BLACKWELL_TARGETS
         self.groups = () if calls.grouping == "dense" else (calls.experts,)
         self.a_groups = self.groups if self.masked else ()
         self.a = self._tokens()
         self.b = self._weights()
-        output = calls.output or ("fp16" if calls.product == "fp16" else "bf16")
+        output = result.output or ("fp16" if self.operands.product == "fp16" else "bf16")
         self.d = placeholder(*self.a_groups, self.max_m, self.n, dtype=_DTYPES[output])
-        self.c = placeholder(*self.d.shape, dtype=self.d.dtype) if calls.add_c else None
-        if calls.bias is not None:
-            self.how["bias"] = placeholder(*self.groups, self.n, dtype=_DTYPES[calls.bias])
-        if calls.fp32_scales and self.blackwell:
+        self.c = placeholder(*self.d.shape, dtype=self.d.dtype) if result.add_c else None
+        if result.bias is not None:
+            self.how["bias"] = placeholder(*self.groups, self.n, dtype=_DTYPES[result.bias])
+        if self.operands.fp32_scales and self.blackwell:
             self.how["disable_ue8m0_cast"] = True
         if calls.grouping == "psum":
             self.how |= {"use_psum_layout": True, "expected_m_for_psum_layout": calls.expected_m or None}
@@ -107,9 +107,9 @@ class RecordedCalls:
 
     def _epilogue(self, rows: int) -> dict[str, Any]:
         steps: list[epilogue.Epilogue] = []
-        if self.calls.alpha:
+        if self.calls.result.alpha:
             steps.append(epilogue.Alpha(0.5))
-        if self.calls.row_scale:
+        if self.calls.result.row_scale:
             steps.append(epilogue.RowScale(placeholder(*self.a_groups, rows, dtype=torch.float32)))
         if not steps:
             return {}
@@ -118,7 +118,7 @@ class RecordedCalls:
     def _function(self) -> Callable[..., None]:
         import deep_gemm
 
-        name = function_name(self.calls.product, self.calls.grouping)
+        name = function_name(self.operands.product, self.calls.grouping)
         function: Callable[..., None] = getattr(deep_gemm, name)
         given = {*self.how, *self._epilogue(1), *(() if self.c is None else ("c",))}
         if unknown := sorted(given - {*inspect.signature(function).parameters}):
@@ -126,28 +126,28 @@ class RecordedCalls:
         return function
 
     def _gran_k(self, operand: str) -> int:
-        if self.calls.product == "fp4":
-            return self.calls.scale_group() or 0
-        default = 32 if (self.calls.product, operand) == ("fp8_fp4", "b") else _BLOCK
-        return int(self.calls.scales.get(f"gran_k_{operand}", default))
+        if self.operands.product == "fp4":
+            return self.operands.scale_group() or 0
+        default = 32 if (self.operands.product, operand) == ("fp8_fp4", "b") else _BLOCK
+        return int(self.operands.scales.get(f"gran_k_{operand}", default))
 
     def _packed(self, operand: str) -> bool:
         """Whether scales come as words."""
-        as_they_lie = int(self.calls.product == "fp4")
-        float32 = self.calls.fp32_scales or self.calls.scales.get(f"packs_scales_{operand}", as_they_lie)
+        as_they_lie = int(self.operands.product == "fp4")
+        float32 = self.operands.fp32_scales or self.operands.scales.get(f"packs_scales_{operand}", as_they_lie)
         return self.blackwell and not float32
 
     def _tokens(self) -> tuple[torch.Tensor | None, ...]:
         """Data, and what belongs to it."""
-        calls, rows, k = self.calls, self.max_m, self.k
-        activations = PRODUCTS[calls.product].activations
+        operands, rows, k = self.operands, self.max_m, self.k
+        activations = PRODUCTS[operands.product].activations
         shape = (*self.a_groups, rows)
         if activations in ("bf16", "fp16"):
             return (placeholder(*shape, k, dtype=_DTYPES["fp16" if activations == "fp16" else "bf16"]),)
         half = activations in ("int4", "fp4")
         data = placeholder(*shape, k // 2 if half else k, dtype=_FP8 if activations == "fp8" else _BYTES)
         if activations in ("int8", "int4"):
-            grouped = "gran_k_a" in calls.scales
+            grouped = "gran_k_a" in operands.scales
             scales = (
                 _scales_along_k(rows, k, _BLOCK, False, self.a_groups)
                 if grouped
@@ -155,27 +155,27 @@ class RecordedCalls:
             )
             return (
                 (data, scales, torch.zeros(shape, dtype=torch.int32))
-                if calls.scales.get("asymmetric_a")
+                if operands.scales.get("asymmetric_a")
                 else (data, scales)
             )
-        if calls.token_scales and not (self.blackwell and calls.product == "fp8_fp4"):
+        if operands.token_scales and not (self.blackwell and operands.product == "fp8_fp4"):
             return data, placeholder(*shape, dtype=torch.float32)
-        packed = self._packed("a") and calls.product in ("fp8", "fp8_fp4", "fp4")
+        packed = self._packed("a") and operands.product in ("fp8", "fp8_fp4", "fp4")
         return data, _scales_along_k(rows, k, self._gran_k("a"), packed, self.a_groups)
 
     def _weights(self) -> Any:
-        calls, n, k = self.calls, self.n, self.k
+        operands, n, k = self.operands, self.n, self.k
         shape = (*self.groups, n)
-        if calls.product in ("bf16", "fp16"):
-            return placeholder(*shape, k, dtype=_DTYPES[calls.product])
-        if calls.product == "fp8":
+        if operands.product in ("bf16", "fp16"):
+            return placeholder(*shape, k, dtype=_DTYPES[operands.product])
+        if operands.product == "fp8":
             return self._fp8_weights()
-        if calls.product == "int8":
+        if operands.product == "int8":
             return placeholder(*shape, k, dtype=_BYTES), self._int8_scales()
-        if calls.product == "fp4":
+        if operands.product == "fp4":
             self.how["recipe"] = (1, 1, self._gran_k("b"))
             return placeholder(*shape, k // 2, dtype=_BYTES), self._row_scales(self._gran_k("b"))
-        if calls.product == "fp8_fp4" and self.blackwell and calls.far_exponents:
+        if operands.product == "fp8_fp4" and self.blackwell and operands.far_exponents:
             gran_k = self._gran_k("b")
             self.how |= {"recipe_a": (1, self._gran_k("a")), "recipe_b": (1, gran_k)}
             return placeholder(*shape, k // 2, dtype=_BYTES), self._row_scales(gran_k)
@@ -186,22 +186,22 @@ class RecordedCalls:
 
     def _fp8_weights(self) -> tuple[torch.Tensor, torch.Tensor]:
         gran_a, gran_b, packed = self._gran_k("a"), self._gran_k("b"), self._packed("b")
-        in_blocks = not self.calls.scales.get("per_row_b") and not packed
+        in_blocks = not self.operands.scales.get("per_row_b") and not packed
         if (gran_a, gran_b, in_blocks) != (_BLOCK, _BLOCK, True):
             self.how |= {"recipe_a": (1, gran_a), "recipe_b": (gran_b if in_blocks else 1, gran_b)}
         scales = _scales_along_k(self.n, self.k, gran_b, packed, self.groups, in_blocks)
         return placeholder(*self.groups, self.n, self.k, dtype=_FP8), scales
 
     def _int8_scales(self) -> torch.Tensor:
-        if "gran_k_b" not in self.calls.scales:
+        if "gran_k_b" not in self.operands.scales:
             return placeholder(*self.groups, self.n, dtype=torch.float32)
-        in_blocks = not self.calls.scales.get("per_row_b")
+        in_blocks = not self.operands.scales.get("per_row_b")
         self.how["recipe"] = (1, _BLOCK if in_blocks else 1, _BLOCK)
         return _scales_along_k(self.n, self.k, _BLOCK, False, self.groups, in_blocks)
 
     def _packed_weights(self) -> PackedWeights:
-        calls = self.calls
-        product, group_size = PRODUCTS[calls.product], calls.scale_group()
+        operands = self.operands
+        product, group_size = PRODUCTS[operands.product], operands.scale_group()
         element, activations = str(product.weights), product.activations
         packing = packing_of(element, activations)
         shape = (*self.groups, self.n, self.k)
@@ -209,13 +209,13 @@ class RecordedCalls:
             if self._gran_k("a") != _BLOCK:
                 self.how["recipe_a"] = (1, self._gran_k("a"))
             return blank_weights(shape, element, activations, group_size, ROWS)
-        order = packing.zeros_order if calls.zero_points else packing.orders[-1 if calls.minus_eight else 0]
-        if packing.folds_exponents and not calls.far_exponents:
+        order = packing.zeros_order if operands.zero_points else packing.orders[-1 if operands.minus_eight else 0]
+        if packing.folds_exponents and not operands.far_exponents:
             order = FOLDED
-        converted = group_size is not None and group_size <= packing.converted_group and not calls.far_exponents
-        element = f"u{element}" if calls.zero_points else element
+        converted = group_size is not None and group_size <= packing.converted_group and not operands.far_exponents
+        element = f"u{element}" if operands.zero_points else element
         if activations == "fp8":
             near = order == FOLDED or group_size is None
         else:
-            near = activations == "bf16" and group_size is not None and not (converted or calls.far_exponents)
+            near = activations == "bf16" and group_size is not None and not (converted or operands.far_exponents)
         return blank_weights(shape, element, activations, group_size, order, second_scales=converted, near_scales=near)

@@ -9,7 +9,7 @@ from typing import Any
 import torch
 
 from .. import layout, weights
-from .._precompile import Calls
+from .._precompile import Operands
 from .._products import PACKED, PRODUCTS
 from ..utils.math import (
     cast_back_from_fp4,
@@ -142,7 +142,7 @@ def _plain_weights(kind: str, w: torch.Tensor, wanted: Wanted) -> Operand:
 
 
 def _packed_weights(product: str, n: int, k: int, lead: list[int], count: int, wanted: Wanted) -> Operand:
-    kind, group = PRODUCTS[product], Calls(product, group_size=wanted.group_size).scale_group()
+    kind, group = PRODUCTS[product], Operands(product, wanted.group_size).scale_group()
     element = str(kind.weights)
     made = [_codes(element, wanted.normal(n, k), group, wanted.zero_points) for _ in range(count)]
     values, scales = [each[0] for each in made], [each[1] for each in made]

@@ -77,8 +77,8 @@ def of_calls(calls: Calls, shape: tuple[int, ...], wanted: Wanted) -> Case:
     """Of a model's weight: its function, with rows of each expert where there are experts."""
     import deep_gemm
 
-    name = function_name(calls.product, calls.grouping)
-    return make(getattr(deep_gemm, name), name, calls.product, calls.grouping, shape, wanted)
+    name = function_name(calls.operands.product, calls.grouping)
+    return make(getattr(deep_gemm, name), name, calls.operands.product, calls.grouping, shape, wanted)
 
 
 def make(

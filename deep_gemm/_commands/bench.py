@@ -132,12 +132,12 @@ def _shapes(arguments: argparse.Namespace) -> list[tuple[str, Any]]:
 def _weights(arguments: argparse.Namespace) -> list[tuple[str, Any]]:
     if arguments.what:
         raise ValueError("bench wants shapes or --model, not both")
-    parallel = {"tensor_parallel": arguments.tensor_parallel, "expert_parallel": arguments.expert_parallel}
-    weights = _models.weights_of_model(arguments.model, **parallel)
+    calls = _models.ModelCalls(arguments.tensor_parallel, arguments.expert_parallel)
+    weights = _models.weights_of_model(arguments.model, calls)
 
     def maker(weight: _models.ModelWeight, m: int) -> Any:
         def make(wanted: Wanted) -> Case:
-            wanted.group_size, wanted.zero_points = weight.calls.group_size, weight.calls.zero_points
+            wanted.group_size, wanted.zero_points = weight.calls.operands.group_size, weight.calls.operands.zero_points
             return build_weight(weight, m, wanted)
 
         return make

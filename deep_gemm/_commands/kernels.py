@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import argparse
 from dataclasses import fields
+from typing import Any
 
 from .. import _models, jit
 from .._extension import C
-from .._model_calls import Limits
-from .._precompile import Calls, kernels_of, output_for
+from .._precompile import Calls, Operands, Result, kernels_of, output_for
 from .._products import DEFAULT_PRODUCT
 from .._recorded_calls import RecordedCalls
 from .._recording import Machine, sms_of
@@ -48,8 +48,13 @@ def scale_fields(arguments: argparse.Namespace) -> dict[str, int]:
 
 
 def calls_of(arguments: argparse.Namespace) -> Calls:
-    named = {each.name: getattr(arguments, each.name) for each in fields(Calls) if hasattr(arguments, each.name)}
-    return Calls(**named, scales=scale_fields(arguments))
+    operands = Operands(**_given(Operands, arguments), scales=scale_fields(arguments))
+    return Calls(operands, **_given(Calls, arguments), result=Result(**_given(Result, arguments)))
+
+
+def _given(record: type, arguments: argparse.Namespace) -> dict[str, Any]:
+    """Fields of a record that are options of the command."""
+    return {each.name: getattr(arguments, each.name) for each in fields(record) if hasattr(arguments, each.name)}
 
 
 def explain(arguments: argparse.Namespace, output: Output) -> int:
@@ -83,7 +88,7 @@ def explain(arguments: argparse.Namespace, output: Output) -> int:
     output.facts["kernel"] = kernel
     if "preconvert_name" in kernel:
         output.line(f"\n{kernel['preconvert_name']} converts an operand before it")
-    output.line(f"\nchosen kernel ({'FP16' if calls.product == 'fp16' else 'BF16'} output):\n{kernel['text']}")
+    output.line(f"\nchosen kernel ({'FP16' if calls.operands.product == 'fp16' else 'BF16'} output):\n{kernel['text']}")
     return 0
 
 
@@ -101,35 +106,22 @@ def precompile(arguments: argparse.Namespace, output: Output) -> int:
 
 
 def kernels_of_model(arguments: argparse.Namespace, output: Output) -> list[jit.RecordedKernel]:
-    weights = _models.weights_of_model(
-        arguments.model,
-        tensor_parallel=arguments.tensor_parallel,
-        expert_parallel=arguments.expert_parallel,
-        product=arguments.product if arguments.product != DEFAULT_PRODUCT else None,
-    )
-    target = arguments.target
-    found = _models.kernels_of_model(
-        arguments.model,
-        weights,
-        Limits(arguments.max_m, arguments.max_masked_m, target),
-        given_machine(arguments),
-        tensor_parallel=arguments.tensor_parallel,
-        training=arguments.training,
-        mega_moe=arguments.mega_moe,
-        progress=True,
-    )
+    product = arguments.product if arguments.product != DEFAULT_PRODUCT else None
+    how = _models.ModelCalls(**{**_given(_models.ModelCalls, arguments), "product": product})
+    weights = _models.weights_of_model(arguments.model, how)
+    found = _models.kernels_of_model(arguments.model, weights, how, given_machine(arguments), progress=True)
     of_weights = output.facts["weights"] = []
     for each, some in found.of_weights:
-        called = {"product": each.calls.product, "grouping": each.calls.grouping, "experts": each.calls.experts}
-        names = [kernel.name for kernel in some]
+        calls, names = each.calls, [kernel.name for kernel in some]
+        called = {"product": calls.operands.product, "grouping": calls.grouping, "experts": calls.experts}
         of_weights.append({"name": each.name, "n": each.n, "k": each.k, **called, "kernels": names})
-        experts = f", {each.calls.experts} {each.calls.grouping}" if each.calls.grouping != "dense" else ""
-        output.line(f"{each.name:28s} {each.n:6d} x {each.k:6d} {each.calls.product}{experts}: {len(some)} kernels")
+        experts = f", {calls.experts} {calls.grouping}" if calls.grouping != "dense" else ""
+        output.line(f"{each.name:28s} {each.n:6d} x {each.k:6d} {called['product']}{experts}: {len(some)} kernels")
     output.facts["others"] = {name: [kernel.name for kernel in some] for name, some in found.of_others}
     for name, some in found.of_others:
         output.line(f"{name:28s} {len(some)} kernels")
     kernels = found.kernels
-    output.line(f"{arguments.model}: {len(kernels)} kernels for {target}")
+    output.line(f"{arguments.model}: {len(kernels)} kernels for {arguments.target}")
     return kernels
 
 

@@ -9,7 +9,7 @@ import pytest
 from command_line import refuse, succeed
 
 from deep_gemm.__main__ import main
-from deep_gemm._precompile import Calls
+from deep_gemm._precompile import Operands
 from deep_gemm._targets import BLACKWELL_TARGET, BLACKWELL_TARGETS, GPUS
 
 
@@ -106,7 +106,7 @@ def test_explain_knows_fp4_operands(options, scaling, alpha, capsys, monkeypatch
 
 def test_fp4_operands_have_scales_for_32_or_16_of_k() -> None:
     with pytest.raises(ValueError, match=r"group_size of FP4 operands must be 32 \(MXFP4\) or 16 \(NVFP4\), got 64"):
-        Calls(product="fp4", group_size=64)
+        Operands("fp4", 64)
 
 
 @pytest.mark.parametrize(

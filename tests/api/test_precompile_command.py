@@ -13,7 +13,7 @@ from field_calls import kernel_of
 
 import deep_gemm
 from deep_gemm import jit
-from deep_gemm._precompile import Calls, kernels_of
+from deep_gemm._precompile import Calls, Operands, Result, kernels_of
 from deep_gemm._recording import Machine
 from deep_gemm._targets import AMPERE_TARGET, BLACKWELL_TARGET, GPUS, HOPPER_TARGET
 
@@ -226,7 +226,7 @@ assert bool((d == k).all())
     ids=["fp8", "fp8-ampere", "fp8-blackwell", "int8-with-zero-points", "int4", "bf16"],
 )
 def test_what_rearranges_operands_is_among_layouts(cache, product, target, call, more, copies) -> None:
-    calls = Calls(product=product, scales=more)
+    calls = Calls(Operands(product, scales=more))
     kernels = kernels_of(calls, [(64, 256)], 16, Machine(target, 1), layouts=True, progress=False)
     fresh.check(LYING_OTHERWISE.format(target=target, call=call), DG_JIT_CACHE_DIR=cache)
     called = {path.with_name("kernel.cu").read_text() for path in cache.rglob("kernel.ptx")}
@@ -236,24 +236,24 @@ def test_what_rearranges_operands_is_among_layouts(cache, product, target, call,
 
 
 def test_what_converts_an_operand_ahead_is_compiled_too() -> None:
-    kernels = kernels_of(Calls(product="fp8"), [(512, 1024)], 512, Machine("sm_80", 1), progress=False)
+    kernels = kernels_of(Calls(Operands("fp8")), [(512, 1024)], 512, Machine("sm_80", 1), progress=False)
     assert "widen_fp8" in {kernel.name for kernel in kernels}
 
 
 @pytest.mark.parametrize(
-    ("changes", "message"),
+    ("record", "changes", "message"),
     [
-        ({"product": "int2"}, "product must be one of fp8, bf16, fp16, int8, fp4, fp8_int4, .*, got 'int2'"),
-        ({"grouping": "m_psum"}, "grouping must be one of dense, contiguous, psum, masked, got 'm_psum'"),
-        ({"output": "fp8"}, "output must be None or one of bf16, fp16, fp32, got 'fp8'"),
-        ({"bias": "fp16"}, "bias must be None or one of bf16, fp32, got 'fp16'"),
-        ({"minus_eight": True}, "minus_eight is of products with packed weights"),
-        ({"experts": 2}, "experts go with a grouping"),
+        (Operands, {"product": "int2"}, "product must be one of fp8, bf16, fp16, int8, fp4, fp8_int4, .*, got 'int2'"),
+        (Calls, {"grouping": "m_psum"}, "grouping must be one of dense, contiguous, psum, masked, got 'm_psum'"),
+        (Result, {"output": "fp8"}, "output must be None or one of bf16, fp16, fp32, got 'fp8'"),
+        (Result, {"bias": "fp16"}, "bias must be None or one of bf16, fp32, got 'fp16'"),
+        (Operands, {"minus_eight": True}, "minus_eight is of products with packed weights"),
+        (Calls, {"experts": 2}, "experts go with a grouping"),
     ],
 )
-def test_calls_that_there_are_none_of_are_refused(changes, message) -> None:
+def test_calls_that_there_are_none_of_are_refused(record, changes, message) -> None:
     with pytest.raises(ValueError, match=message):
-        Calls(**changes)
+        record(**changes)
 
 
 A, B, D = (jit.placeholder(*shape, dtype=torch.bfloat16) for shape in ((256, 256), (128, 256), (256, 128)))

@@ -11,15 +11,14 @@ from model_configs import SMALL
 
 import deep_gemm
 from deep_gemm import jit, simulator
-from deep_gemm._model_calls import Limits
-from deep_gemm._models import kernels_of_model, weights_of_model
+from deep_gemm._models import ModelCalls, kernels_of_model, weights_of_model
 from deep_gemm._recording import Machine
 
 
 @pytest.mark.parametrize(("product", "ranks"), [(None, 1), (None, 2), ("fp8_int4", 1), ("fp8_fp4", 2)])
 def test_experts_as_one_layer_are_among_the_kernels(product, ranks) -> None:
-    weights = weights_of_model(SMALL, expert_parallel=ranks, product=product)
-    found = kernels_of_model(SMALL, weights, Limits(160, 32, "sm_90a"), Machine("sm_90a", 132), mega_moe=True)
+    calls = ModelCalls(expert_parallel=ranks, max_m=160, max_masked_m=32, product=product, mega_moe=True)
+    found = kernels_of_model(SMALL, weights_of_model(SMALL, calls), calls, Machine("sm_90a", 132))
     up, down = ((4 // ranks, n, k) for n, k in ((512, 512), (512, 256)))
     if product:
         element, group = {"fp8_int4": ("int4", 128), "fp8_fp4": ("e2m1", 32)}[product]
@@ -59,6 +58,6 @@ def test_experts_as_one_layer_are_among_the_kernels(product, ranks) -> None:
 
 def test_a_layer_of_other_experts_is_refused() -> None:
     with pytest.raises(ValueError, match="mega_moe is for experts of fp8, fp8_int4, fp8_fp4, not of bf16"):
-        deep_gemm.precompile_model({**SMALL, "quantization_config": None}, mega_moe=True)
+        deep_gemm.precompile_model({**SMALL, "quantization_config": None}, deep_gemm.ModelCalls(mega_moe=True))
     with pytest.raises(ValueError, match="mega_moe must be False for a model without experts"):
-        deep_gemm.precompile_model({**SMALL, "num_experts": None}, mega_moe=True)
+        deep_gemm.precompile_model({**SMALL, "num_experts": None}, deep_gemm.ModelCalls(mega_moe=True))

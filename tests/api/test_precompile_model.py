@@ -15,8 +15,7 @@ from model_configs import DEEPSEEK, FP8, MODELS, SMALL
 
 import deep_gemm
 from deep_gemm import jit, nn
-from deep_gemm._model_calls import Limits
-from deep_gemm._models import kernels_of_model, weights_of_model
+from deep_gemm._models import ModelCalls, kernels_of_model, weights_of_model
 from deep_gemm._precompile import kernels_of
 from deep_gemm._recording import Machine
 from deep_gemm.nn.numbers import operands_of
@@ -26,18 +25,18 @@ from deep_gemm.nn.products import experts_product
 @pytest.mark.parametrize("model", MODELS)
 def test_weights_of_models(model) -> None:
     config, (tensor, expert), wanted = MODELS[model]
-    found = weights_of_model(config, tensor_parallel=tensor, expert_parallel=expert, groupings=["masked"])
-    weights = {each.name: (each.n, each.k, each.calls.product, each.calls.experts) for each in found}
+    found = weights_of_model(config, ModelCalls(tensor, expert, groupings=["masked"]))
+    weights = {each.name: (each.n, each.k, each.calls.operands.product, each.calls.experts) for each in found}
     assert wanted.items() <= weights.items()
     assert ("gate and up" in weights) == (
         model not in ("Qwen3-30B-A3B", "gpt-oss-120b", "MiniMax-M2", "Mixtral-8x7B, AWQ")
     )
-    assert all(each.calls.zero_points == ("AWQ" in model) for each in found)
+    assert all(each.calls.operands.zero_points == ("AWQ" in model) for each in found)
 
 
 CALL = """
 import deep_gemm
-deep_gemm.precompile_model({config!r}, max_m=64, max_masked_m=32)
+deep_gemm.precompile_model({config!r}, deep_gemm.ModelCalls(max_m=64, max_masked_m=32))
 known = {{(entry.name, entry.key) for entry in jit.list_cache()}}
 blank = jit.placeholder
 def pair(*shape, block=1):
@@ -66,7 +65,7 @@ def test_what_a_model_calls_is_there_afterwards(cache) -> None:
 @pytest.mark.parametrize("name", [name for name in MODELS["DeepSeek-V3"][2] if "experts'" not in name])
 def test_a_sweep_of_tokens_needs_no_other_kernels(name) -> None:
     """Each number of tokens from 1 to 8192, in the form in which layers call."""
-    (weight,) = (w for w in weights_of_model(DEEPSEEK, expert_parallel=8) if w.name == name)
+    (weight,) = (w for w in weights_of_model(DEEPSEEK, ModelCalls(expert_parallel=8)) if w.name == name)
     found = kernels_of(weight.calls, [(weight.n, weight.k)], 8192, Machine("sm_90a", 132), progress=False)
     a, blocks = jit.placeholder(8192, weight.k, dtype=torch.float8_e4m3fn), -(-weight.n // 128)
     a_scales = jit.placeholder(weight.k // 128, 8192, dtype=torch.float32).T
@@ -93,8 +92,9 @@ def named(precision: str) -> dict[str, Any]:
 def test_layers_that_serve_and_train_need_no_other_kernels(precision) -> None:
     """By the recorder, which runs nothing: what the layers of such a model call with numbers of tokens drawn here."""
     config = {**SMALL, **named(precision)}
-    weights = weights_of_model(config, groupings=["contiguous"])
-    found = kernels_of_model(config, weights, Limits(96, 32, "sm_90a"), Machine("sm_90a", 132), training=True)
+    calls = ModelCalls(max_m=96, max_masked_m=32, groupings=["contiguous"], training=True)
+    weights = weights_of_model(config, calls)
+    found = kernels_of_model(config, weights, calls, Machine("sm_90a", 132))
     experts = torch.zeros(4, 512, 512, dtype=torch.bfloat16, requires_grad=True)  # gate and up
     linear = nn.FP8Linear(weights[0].k, weights[0].n, bias=False, precision=precision, dtype=torch.bfloat16)
     tokens = [1, 96, *random.sample(range(2, 96), 3)]
@@ -116,7 +116,8 @@ def test_layers_that_serve_and_train_need_no_other_kernels(precision) -> None:
 
 def test_batches_and_logits_of_mla_are_among_the_kernels() -> None:
     config = {**SMALL, **MLA_OF_SMALL, "index_n_heads": 32, "index_head_dim": 128}
-    found = kernels_of_model(config, weights_of_model(config), Limits(64, 8, "sm_90a"), Machine("sm_90a", 132))
+    calls = ModelCalls(max_m=64, max_masked_m=8)
+    found = kernels_of_model(config, weights_of_model(config, calls), calls, Machine("sm_90a", 132))
     blank = jit.placeholder
     with jit.record("sm_90a") as recording:
         for m in (1, 64, *random.sample(range(2, 64), 2)):
@@ -135,7 +136,8 @@ def test_batches_and_logits_of_mla_are_among_the_kernels() -> None:
 def test_the_product_before_the_norm_is_among_the_kernels(target) -> None:
     """Of hyperconnections, whose copies of the residual make K; of all numbers of tokens."""
     config = {**SMALL, "hc_mult": 4}
-    found = kernels_of_model(config, weights_of_model(config), Limits(300, 8, target), Machine(target, 132))
+    calls = ModelCalls(max_m=300, max_masked_m=8)
+    found = kernels_of_model(config, weights_of_model(config, calls), calls, Machine(target, 132))
     n, k = 24, 4 * SMALL["hidden_size"]
     with jit.record(target) as recording:
         for m in (1, 16, 17, 300, *random.sample(range(2, 300), 3)):
@@ -148,7 +150,8 @@ def test_the_product_before_the_norm_is_among_the_kernels(target) -> None:
 
 def test_batches_of_heads_by_groups_are_among_the_kernels() -> None:
     config = {**SMALL, "head_dim": 64, "q_lora_rank": 128, "o_lora_rank": 256, "o_groups": 4}
-    found = kernels_of_model(config, weights_of_model(config), Limits(64, 8, "sm_90a"), Machine("sm_90a", 132))
+    calls = ModelCalls(max_m=64, max_masked_m=8)
+    found = kernels_of_model(config, weights_of_model(config, calls), calls, Machine("sm_90a", 132))
     blank = jit.placeholder
     with jit.record("sm_90a") as recording:
         for m in (1, 64, *random.sample(range(2, 64), 2)):
@@ -157,7 +160,7 @@ def test_batches_of_heads_by_groups_are_among_the_kernels() -> None:
             deep_gemm.fp8_einsum("bhr,hdr->bhd", a, b, blank(m, 4, 256, dtype=torch.bfloat16))
     assert {*recording.kernels} <= {*found.kernels}
     with pytest.raises(ValueError, match=r"o_groups=4 must be divisible by the number of GPUs .*, got 8"):
-        weights_of_model(config, tensor_parallel=8)
+        weights_of_model(config, ModelCalls(tensor_parallel=8))
 
 
 def test_the_command_lists_weights_and_kernels(tmp_path, cache) -> None:
@@ -193,7 +196,7 @@ def test_the_command_lists_weights_and_kernels(tmp_path, cache) -> None:
 )
 def test_what_is_unknown_is_refused(changes, said) -> None:
     with pytest.raises(ValueError, match=said):
-        deep_gemm.precompile_model({**SMALL, **changes}, tensor_parallel=4)
+        deep_gemm.precompile_model({**SMALL, **changes}, deep_gemm.ModelCalls(tensor_parallel=4))
 
 
 def test_the_command_wants_weights_or_a_model(cache, tmp_path) -> None:
@@ -215,6 +218,6 @@ COMPRESSED = {"quant_method": "compressed-tensors", "config_groups": {"a": {"wei
     ],
 )
 def test_weights_of_8_bits_beside_16(given, group, zeros) -> None:
-    for each in weights_of_model({**SMALL, "quantization_config": given}):
-        made = each.calls
+    for each in weights_of_model({**SMALL, "quantization_config": given}, ModelCalls()):
+        made = each.calls.operands
         assert (made.product, made.group_size, made.zero_points) == ("bf16_int8", group, zeros)
