@@ -1,7 +1,6 @@
 """Speed of products with packed weights of four bits, beside FP8 and INT8 weights and a bare read of as many bytes.
 
 python benchmarks/bench_packed.py --out results       # h100_packed.json, on an H100
-(humming-kernels 0.1.19 beside them, where it is installed)
 python benchmarks/bench_packed.py --out results --kind rest   # h100_packed_rest.json: forms that the others leave out
 python benchmarks/bench_packed.py --table FILE        # the tables that stand in docs/notes/packed-speed.md
 """
@@ -14,7 +13,6 @@ from collections.abc import Callable, Iterator, Sequence
 from itertools import product
 from pathlib import Path
 
-import humming_peer
 import torch
 from tables import table
 
@@ -27,8 +25,6 @@ TINY_TOKENS = 16  # up to which torch's tinygemm is timed, and from which on its
 EXPERTS = [(32, 20, 128), (32, 192, 512), (64, 4, 128)]  # how many, tokens of each, rows of their matrices
 KINDS = ["dense", "masked", "rest"]
 EXPERT_WEIGHTS = [(4096, 7168), (7168, 2048)]
-MASKED_PEERS = ("int8 x int4", "fp8 x int4", "fp8 x mxfp4", "bf16 x int4", "bf16 x mxfp4")
-DENSE_PEERS = ("int8 x int8", *MASKED_PEERS, "bf16 x fp8")
 DEVICE = "cuda"
 
 
@@ -145,10 +141,6 @@ def masked_calls(e: int, m: int, rows: int, n: int, k: int, weights: dict[str, d
     return calls
 
 
-def peers_of(names: Sequence[str], n: int, k: int, experts: int = 0) -> dict[str, humming_peer.Peer]:
-    return {name: humming_peer.Peer(name, n, k, experts) for name in names} if humming_peer.installed() else {}
-
-
 def packed_for_bf16(n: int, k: int, experts: tuple[int, ...] = ()) -> dict[str, deep_gemm.PackedWeights]:
     """By the names of functions, and of what there is two of."""
     codes = torch.randint(0, 16, (*experts, n, k), dtype=torch.uint8, device=DEVICE)
@@ -254,19 +246,17 @@ def measure(kinds: Sequence[str]) -> Iterator[dict]:
         return {name: round(t.median * 1e6, 2) for name, t in zip(calls, timer.time(*calls.values()), strict=True)}
 
     for n, k in WEIGHTS if "dense" in kinds else []:
-        weights, for_bf16, peers = packed(n, k), packed_for_bf16(n, k), peers_of(DENSE_PEERS, n, k)
+        weights, for_bf16 = packed(n, k), packed_for_bf16(n, k)
         for m in TOKENS:
             calls = dense_calls(m, n, k, weights) | dense_bf16_calls(m, n, k, for_bf16)
             calls |= {"read 4 bits": reader(n * k // 2), "read 8 bits": reader(n * k)}
-            calls |= {f"humming {name}": peer.dense(m) for name, peer in peers.items()}
             yield {"case": ["dense", m, n, k], "us": times(calls)}
     for n, k in EXPERT_WEIGHTS if "masked" in kinds else []:
         for e, m, rows in EXPERTS:
-            weights, peers = packed(n, k, (e,)), peers_of(MASKED_PEERS, n, k, e)
+            weights = packed(n, k, (e,))
             calls = masked_calls(e, m, rows, n, k, weights)
             calls |= masked_bf16_calls(e, m, rows, k, packed_for_bf16(n, k, (e,)))
             calls |= {"read 4 bits": reader(e * n * k // 2)}
-            calls |= {f"humming {name}": peer.masked(m, rows) for name, peer in peers.items()}
             yield {"case": ["masked", e, m, n, k], "us": times(calls)}
             torch.cuda.empty_cache()
     if "rest" in kinds:
@@ -341,7 +331,7 @@ def main() -> None:
     results = [row for row in earlier["results"] if row["case"][0] not in kinds]
     for row in measure(kinds):
         print(row, flush=True)
-        results.append(row)  # written each time: humming-kernels take long to set up, and a session may end
+        results.append(row)  # written each time: a session may end
         write_result(file, {"machine": machine, "results": results})
 
 

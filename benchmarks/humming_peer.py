@@ -2,26 +2,29 @@
 
 from __future__ import annotations
 
-import importlib.util
 from collections.abc import Callable
 
 import torch
 
 # Names as in our tables: elements of weights and activations, as the peer calls them, and the group of K.
+_FP8, _INT8, _BF16 = ({"dtype": name} for name in ("float8e4m3", "int8", "bfloat16"))
+_MXFP4 = {"dtype": "float4e2m1", "group_size": 32, "scale_dtype": "float8e8m0"}
+_FP8_BLOCKS = {"dtype": "float8e4m3", "group_size": 128, "group_size_n": 128}
 FORMATS = {
-    "int8 x int4": ({"dtype": "int4"}, "int8"),
-    "fp8 x int4": ({"dtype": "int4", "group_size": 128}, "float8e4m3"),
-    "fp8 x mxfp4": ({"dtype": "float4e2m1", "group_size": 32, "scale_dtype": "float8e8m0"}, "float8e4m3"),
-    "int8 x int8": ({"dtype": "int8"}, "int8"),
-    "bf16 x int4": ({"dtype": "int4", "group_size": 128}, "bfloat16"),
-    "bf16 x mxfp4": ({"dtype": "float4e2m1", "group_size": 32, "scale_dtype": "float8e8m0"}, "bfloat16"),
-    "bf16 x fp8": ({"dtype": "float8e4m3", "group_size": 128, "group_size_n": 128}, "bfloat16"),
+    "fp8 x fp8": (_FP8_BLOCKS, _FP8 | {"group_size": 128}),
+    "fp8 x fp8, channels": ({"dtype": "float8e4m3"}, _FP8),
+    "int8 x int8": ({"dtype": "int8"}, _INT8),
+    "int8 x int4": ({"dtype": "int4"}, _INT8),
+    "int8 x int4, groups of 128": ({"dtype": "int4", "group_size": 128}, _INT8),
+    "fp8 x int4": ({"dtype": "int4", "group_size": 128}, _FP8),
+    "fp8 x int4, channels": ({"dtype": "int4"}, _FP8),
+    "fp8 x mxfp4": (_MXFP4, _FP8),
+    "bf16 x int4": ({"dtype": "int4", "group_size": 128}, _BF16),
+    "bf16 x int4, groups of 32": ({"dtype": "int4", "group_size": 32}, _BF16),
+    "bf16 x mxfp4": (_MXFP4, _BF16),
+    "bf16 x fp8": (_FP8_BLOCKS, _BF16),
 }
 _LARGEST_ERROR = 0.2  # of the product's norm, quantisation to four bits included
-
-
-def installed() -> bool:
-    return importlib.util.find_spec("humming") is not None
 
 
 class Peer:
@@ -36,7 +39,7 @@ class Peer:
             shape_n=n,
             shape_k=k,
             weight_config=dict(weights),
-            input_config={"dtype": activations},
+            input_config=dict(activations),
             torch_dtype=torch.bfloat16,
             num_experts=experts or None,
         ).cuda()

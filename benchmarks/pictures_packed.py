@@ -2,7 +2,7 @@
 
     python benchmarks/pictures_packed.py
 
-Bits are where the library's own packing puts them; times are those of results/h200_packed.json.
+Bits are where the library's own packing puts them; times are those of results/h200_humming.json.
 """
 
 from __future__ import annotations
@@ -18,8 +18,8 @@ from svg import BLUE, GREEN, GREY, IMAGES, ORANGE, RED, Picture
 from deep_gemm.weights import codes as code
 from deep_gemm.weights.packings import packing_of
 
-RESULT = Path(__file__).resolve().parent / "results" / "h200_packed.json"
-WEIGHT = [7168, 16384]
+RESULT = Path(__file__).resolve().parent / "results" / "h200_humming.json"
+WEIGHT = [4096, 7168]
 FORMATS = {
     "int8 x int4": BLUE,
     "fp8 x int4": GREEN,

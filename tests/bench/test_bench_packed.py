@@ -15,6 +15,7 @@ ROOT = Path(__file__).resolve().parents[2]
     ("result", "part", "program"),
     [
         ("h200_packed", "packed", "bench_packed"),
+        ("h200_humming", "humming", "bench_humming"),
         ("h100_packed", "packed experts", "bench_packed"),
         ("h100_packed_rest", "packed rest", "bench_packed"),
         ("h100_unpacked", "unpacked", "bench_unpacked"),
