@@ -46,6 +46,7 @@ OF_BF16 = (
     "split_us",
     "part_us",
     "turn_us",
+    "split_us_per_element",
 )
 # What a constant may be and still mean what its name says.
 RANGES = {

@@ -102,6 +102,7 @@ struct CostConstants {
             x.shared_us = 1.7;
             x.shared_cycles = 19;
             x.turn_us = 0.6213;
+            x.split_us_per_element = 0.0002;
             x.added_gb_per_s = 1785;  // beside which own_added_norm was chosen
             x.added_unfetched_gb_per_s = 1785;
             x.added_swapped_gb_per_s = 1258;
