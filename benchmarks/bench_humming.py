@@ -10,7 +10,7 @@ from __future__ import annotations
 import argparse
 import multiprocessing
 import os
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
 from itertools import product, zip_longest
 from pathlib import Path
@@ -115,15 +115,27 @@ def masked_calls(e: int, m: int, rows: int, n: int, k: int, weights: dict[str, A
     )
 
 
-def peers_of(names: Sequence[str], n: int, k: int, experts: int = 0) -> dict[str, humming_peer.Peer]:
-    """Those that it can make; of others it is said why not."""
+def of_peers(make: Callable[[str], Any], names: Iterable[str]) -> dict[str, Any]:
+    """What can be made of each; of others it is said why not."""
     found = {}
     for name in names:
         try:
-            found[name] = humming_peer.Peer(name, n, k, experts)
+            found[name] = make(name)
         except Exception as error:
-            print(f"{PEER}{name}, {experts} experts, {n}x{k}: {error}"[:300], flush=True)
+            print(f"{PEER}{name}: {error}"[:300], flush=True)
     return found
+
+
+def peers_of(names: Iterable[str], n: int, k: int, experts: int = 0) -> dict[str, humming_peer.Peer]:
+    return of_peers(lambda name: humming_peer.Peer(name, n, k, experts), names)
+
+
+def dense_peers(peers: dict[str, humming_peer.Peer], m: int) -> Calls:
+    return {PEER + name: call for name, call in of_peers(lambda name: peers[name].dense(m), peers).items()}
+
+
+def masked_peers(peers: dict[str, humming_peer.Peer], m: int, rows: int) -> Calls:
+    return {PEER + name: call for name, call in of_peers(lambda name: peers[name].masked(m, rows), peers).items()}
 
 
 def measure() -> Iterator[dict]:
@@ -137,14 +149,13 @@ def measure() -> Iterator[dict]:
         return {name: round(t.median * 1e6, 2) for name, t in zip(calls, timer.time(*calls.values()), strict=True)}
 
     for n, k in WEIGHTS:
-        weights, peers = weights_of(n, k), peers_of(list(humming_peer.FORMATS), n, k)
+        weights, peers = weights_of(n, k), peers_of(humming_peer.FORMATS, n, k)
         for m in TOKENS:
-            calls = dense_calls(m, n, k, weights) | {PEER + name: peer.dense(m) for name, peer in peers.items()}
+            calls = dense_calls(m, n, k, weights) | dense_peers(peers, m)
             yield {"case": ["dense", m, n, k], "us": times(calls)}
     for (e, m, rows), (n, k) in product(EXPERTS, EXPERT_WEIGHTS):
         weights, peers = weights_of(e, n, k), peers_of(MASKED, n, k, e)
-        calls = masked_calls(e, m, rows, n, k, weights)
-        calls |= {PEER + name: peer.masked(m, rows) for name, peer in peers.items()}
+        calls = masked_calls(e, m, rows, n, k, weights) | masked_peers(peers, m, rows)
         yield {"case": ["masked", e, m, n, k], "us": times(calls)}
 
 
@@ -158,9 +169,10 @@ def calls_of(task: Sequence) -> Calls:
         return masked_calls(e, m, rows, n, k, weights_of(e, n, k))
     if what == "peer":
         name, (n, k) = sizes
-        return {str(m): peer.dense(m) for peer in peers_of([name], n, k).values() for m in TOKENS}
+        peers = peers_of([name], n, k)
+        return {f"{m}": call for m in TOKENS for call in dense_peers(peers, m).values()}
     name, (e, m, rows), (n, k) = sizes
-    return {found: peer.masked(m, rows) for found, peer in peers_of([name], n, k, e).items()}
+    return masked_peers(peers_of([name], n, k, e), m, rows)
 
 
 def warm(task: Sequence) -> str:
