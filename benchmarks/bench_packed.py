@@ -311,6 +311,24 @@ def beside_bf16(document: dict) -> str:
     )
 
 
+def of_counts(document: dict) -> str:
+    """What picks take of the fastest tile's time where experts have equal numbers of tokens, and drawn ones."""
+    names = list(dict.fromkeys((row["case"][0], row["case"][1]) for row in document["results"]))
+    lines = []
+    for name in names:
+        cells = []
+        for counts in ("drawn", "equal"):
+            rows = [r["us"] for r in document["results"] if (*r["case"][:2], r["case"][-1]) == (*name, counts)]
+            shares = [us["pick"] / min(us.values()) for us in rows]
+            cells.append(f"{sum(shares) / len(shares):.3f} ({max(shares):.2f})")
+        lines.append([", ".join(name), *cells])
+    of = document["machine"]
+    return (
+        table(["", "counts drawn, mean (worst)", "all equal, mean (worst)"], lines)
+        + f"\n{of['gpu']}, driver {of['driver']}, {of['compiler']}, commit {of['commit']}.\n"
+    )
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--out", type=Path, help="the folder of h100_packed.json (by the card's name)")
