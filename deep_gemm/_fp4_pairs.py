@@ -13,6 +13,7 @@ from .fp8 import Scaled
 
 TAKES = AcceptedWeights("fp8", ("e2m1",))
 _MXFP4_GROUP, _ACTIVATION_GROUP = 32, 128
+Recipes = tuple[Recipe, OperandRecipe, OperandRecipe]  # recipe, recipe_a, recipe_b
 
 
 def is_fp4(operand: Any) -> bool:
@@ -31,14 +32,10 @@ def require_fp4_only(bias: torch.Tensor | None) -> None:
 
 
 def asked_of_packed(
-    recipe: Recipe,
-    recipe_a: OperandRecipe,
-    recipe_b: OperandRecipe,
-    disable_ue8m0_cast: bool,
-    alpha: float | None,
-    epilogue: Epilogue | None,
+    recipes: Recipes, disable_ue8m0_cast: bool, alpha: float | None, epilogue: Epilogue | None
 ) -> OperandOptions:
     """What a call with PackedWeights says of its operands."""
+    recipe, recipe_a, recipe_b = recipes
     for name, given in (("recipe", recipe), ("recipe_b", recipe_b)):
         if given is not None:
             raise ValueError(f"{name} must be None with PackedWeights, which know their groups, got {given}")
@@ -50,26 +47,24 @@ def asked_of_packed(
 
 def unpacked_pair(
     b: Scaled,
-    recipe: Recipe,
-    recipe_a: OperandRecipe,
-    recipe_b: OperandRecipe,
+    recipes: Recipes,
     disable_ue8m0_cast: bool,
     alpha: float | None,
     epilogue: Epilogue | None,
     transposed: int = 0,
 ) -> tuple[UnpackedFp4, OperandOptions]:
     """A pair of FP4 weights, and what a call says of its operands."""
-    of_a, of_b = _groups(recipe, recipe_a, recipe_b)
+    of_a, of_b = _groups(recipes)
     layout = transposed | (FP32_SCALES if disable_ue8m0_cast else 0)
     return UnpackedFp4(*b, of_b), OperandOptions(of_a, layout, step_arguments(alpha, epilogue))
 
 
-def _groups(recipe: Recipe, recipe_a: OperandRecipe, recipe_b: OperandRecipe) -> tuple[int, int]:
+def _groups(recipes: Recipes) -> tuple[int, int]:
     """The K that a scale of a, and of b, is for."""
-    recipes = operand_recipes(recipe, recipe_a, recipe_b)
-    if recipes is None:
+    given = operand_recipes(*recipes)
+    if given is None:
         return _ACTIVATION_GROUP, _MXFP4_GROUP
-    of_a, of_b = recipes
+    of_a, of_b = given
     if of_a[0] != 1 or of_b[0] != 1:
         raise ValueError(
             f"with FP4 weights scales of a and those of b must be for one row (recipe_a=(1, {_ACTIVATION_GROUP}), "

@@ -69,7 +69,7 @@ def fp8_fp4_gemm_nt(
     """
     recipes = recipe, recipe_a, recipe_b
     if isinstance(b, PackedWeights):
-        asked = asked_of_packed(*recipes, disable_ue8m0_cast, alpha, epilogue)
+        asked = asked_of_packed(recipes, disable_ue8m0_cast, alpha, epilogue)
         run_dense(a, b, d, c, bias, compiled_dims, TAKES, asked)
     elif not is_fp4(b):
         require_no_bias(bias)
@@ -78,7 +78,7 @@ def fp8_fp4_gemm_nt(
         require_fp4_only(bias)
         fp4_gemm_nt(a, b, d, c, *recipes, compiled_dims, disable_ue8m0_cast, alpha, epilogue)  # type: ignore[arg-type]
     else:
-        w, asked = unpacked_pair(b, *recipes, disable_ue8m0_cast, alpha, epilogue)
+        w, asked = unpacked_pair(b, recipes, disable_ue8m0_cast, alpha, epilogue)
         run_dense(a, w, d, c, bias, compiled_dims, TAKES, asked)
 
 
@@ -123,7 +123,7 @@ def _dense_product(lies: str, of_fp8: Fp8Product, transposed: int, dims: str, do
         if not is_fp4(b):
             require_no_bias(bias)
             return of_fp8(a, b, d, c, *recipes, compiled_dims, disable_ue8m0_cast, alpha, epilogue)
-        w, asked = unpacked_pair(b, *recipes, disable_ue8m0_cast, alpha, epilogue, transposed)
+        w, asked = unpacked_pair(b, recipes, disable_ue8m0_cast, alpha, epilogue, transposed)
         run_dense(a, w, d, c, bias, compiled_dims, TAKES, asked)
 
     return product()(named(function, f"fp8_fp4_gemm_{lies}", doc))

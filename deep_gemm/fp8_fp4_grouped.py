@@ -62,7 +62,7 @@ def m_grouped_fp8_fp4_gemm_nt_contiguous(
     rows = use_psum_layout, ensure_zero_padding, expected_m_for_psum_layout
     grouped_layout = one_layout(grouped_layout, m_indices)
     if isinstance(b, PackedWeights):
-        asked = asked_of_packed(*recipes, disable_ue8m0_cast, None, epilogue)
+        asked = asked_of_packed(recipes, disable_ue8m0_cast, None, epilogue)
         run_contiguous(a, b, d, grouped_layout, compiled_dims, rows, TAKES, bias, asked)
     elif not is_fp4(b):
         require_no_bias(bias)
@@ -92,7 +92,7 @@ def m_grouped_fp8_fp4_gemm_nt_contiguous(
             epilogue,
         )
     else:
-        w, asked = unpacked_pair(b, *recipes, disable_ue8m0_cast, None, epilogue)
+        w, asked = unpacked_pair(b, recipes, disable_ue8m0_cast, None, epilogue)
         run_contiguous(a, w, d, grouped_layout, compiled_dims, rows, TAKES, bias, asked)
 
 
@@ -132,7 +132,7 @@ def m_grouped_fp8_fp4_gemm_nn_contiguous(
         return m_grouped_fp8_gemm_nn_contiguous(
             a, b, d, grouped_layout, *recipes, compiled_dims, disable_ue8m0_cast, *rows, epilogue
         )
-    w, asked = unpacked_pair(b, *recipes, disable_ue8m0_cast, None, epilogue, B_TRANSPOSED)
+    w, asked = unpacked_pair(b, recipes, disable_ue8m0_cast, None, epilogue, B_TRANSPOSED)
     run_contiguous(a, w, d, grouped_layout, compiled_dims, rows, TAKES, bias, asked)
 
 
@@ -165,7 +165,7 @@ def m_grouped_fp8_fp4_gemm_nt_masked(
     """
     recipes = recipe, recipe_a, recipe_b
     if isinstance(b, PackedWeights):
-        asked = asked_of_packed(*recipes, disable_ue8m0_cast, None, epilogue)
+        asked = asked_of_packed(recipes, disable_ue8m0_cast, None, epilogue)
         run_masked(a, b, d, masked_m, expected_m, compiled_dims, TAKES, bias, asked)
     elif not is_fp4(b):
         require_no_bias(bias)
@@ -176,5 +176,5 @@ def m_grouped_fp8_fp4_gemm_nt_masked(
         how_fp4 = (*recipes, compiled_dims, disable_ue8m0_cast, None, epilogue)
         m_grouped_fp4_gemm_nt_masked(a, b, d, masked_m, expected_m, *how_fp4)  # type: ignore[arg-type]
     else:
-        w, asked = unpacked_pair(b, *recipes, disable_ue8m0_cast, None, epilogue)
+        w, asked = unpacked_pair(b, recipes, disable_ue8m0_cast, None, epilogue)
         run_masked(a, w, d, masked_m, expected_m, compiled_dims, TAKES, bias, asked)

@@ -38,21 +38,28 @@ __all__ = [
 
 
 def _run_contiguous(
+    lies: str,
+    layout: int,
     a: Scaled,
     b: Scaled,
     d: Output,
     grouped_layout: torch.Tensor,
+    how: tuple[Recipe, OperandRecipe, OperandRecipe, str, bool],
     rows: Rows,
-    layout: int,
     epilogue: Epilogue | None,
-    recipe: Recipe,
-    recipe_a: OperandRecipe,
-    recipe_b: OperandRecipe,
 ) -> None:
+    """`lies`: how operands lie, as names say it; `how`: recipes, compiled_dims, disable_ue8m0_cast."""
     (a_data, a_scales), (b_data, b_scales) = a, b
+    recipe, recipe_a, recipe_b, _, float_scales = how
+    if b_data.dtype is FP4:
+        from . import fp8_fp4_grouped
+
+        function = getattr(fp8_fp4_grouped, f"m_grouped_fp8_fp4_gemm_{lies}_contiguous")
+        function(a, b, d, grouped_layout, *how, *rows, epilogue)
+        return
     steps = NO_STEPS if epilogue is None else step_arguments(None, epilogue)
-    how = layout, steps, one_recipe(recipe, recipe_a, recipe_b)
-    if not contiguous(a_data, a_scales, b_data, b_scales, d, grouped_layout, *rows, *how):
+    fields = layout | FP32_SCALES if float_scales else layout, steps, one_recipe(recipe, recipe_a, recipe_b)
+    if not contiguous(a_data, a_scales, b_data, b_scales, d, grouped_layout, *rows, *fields):
         write_empty_experts(d, grouped_layout, rows[0], b_data.shape[0])
 
 
@@ -105,31 +112,10 @@ def m_grouped_fp8_gemm_nt_contiguous(
         ValueError, TypeError: an argument cannot be right; nothing was launched and nothing written.
         RuntimeError: the machine failed: no driver, a compile error, a launch error.
     """
-    if b[0].dtype is FP4:
-        from .fp8_fp4_grouped import m_grouped_fp8_fp4_gemm_nt_contiguous
-
-        return m_grouped_fp8_fp4_gemm_nt_contiguous(
-            a,
-            b,
-            d,
-            grouped_layout,
-            recipe,
-            recipe_a,
-            recipe_b,
-            compiled_dims,
-            disable_ue8m0_cast,
-            use_psum_layout,
-            ensure_zero_padding,
-            expected_m_for_psum_layout,
-            epilogue,
-            m_indices=m_indices,
-        )
-    layout = NT[compiled_dims]
-    if disable_ue8m0_cast:
-        layout |= FP32_SCALES
-    rows = use_psum_layout, ensure_zero_padding, expected_m_for_psum_layout
     where = one_layout(grouped_layout, m_indices)
-    _run_contiguous(a, b, d, where, rows, layout, epilogue, recipe, recipe_a, recipe_b)
+    how = recipe, recipe_a, recipe_b, compiled_dims, disable_ue8m0_cast
+    rows = use_psum_layout, ensure_zero_padding, expected_m_for_psum_layout
+    _run_contiguous("nt", NT[compiled_dims], a, b, d, where, how, rows, epilogue)
 
 
 @product()
@@ -162,31 +148,10 @@ def m_grouped_fp8_gemm_nn_contiguous(
         ValueError, TypeError: an argument cannot be right; nothing was launched and nothing written.
         RuntimeError: the machine failed: no driver, a compile error, a launch error.
     """
-    if b[0].dtype is FP4:
-        from .fp8_fp4_grouped import m_grouped_fp8_fp4_gemm_nn_contiguous
-
-        return m_grouped_fp8_fp4_gemm_nn_contiguous(
-            a,
-            b,
-            d,
-            grouped_layout,
-            recipe,
-            recipe_a,
-            recipe_b,
-            compiled_dims,
-            disable_ue8m0_cast,
-            use_psum_layout,
-            ensure_zero_padding,
-            expected_m_for_psum_layout,
-            epilogue,
-            m_indices=m_indices,
-        )
-    layout = NN[compiled_dims]
-    if disable_ue8m0_cast:
-        layout |= FP32_SCALES
-    rows = use_psum_layout, ensure_zero_padding, expected_m_for_psum_layout
     where = one_layout(grouped_layout, m_indices)
-    _run_contiguous(a, b, d, where, rows, layout, epilogue, recipe, recipe_a, recipe_b)
+    how = recipe, recipe_a, recipe_b, compiled_dims, disable_ue8m0_cast
+    rows = use_psum_layout, ensure_zero_padding, expected_m_for_psum_layout
+    _run_contiguous("nn", NN[compiled_dims], a, b, d, where, how, rows, epilogue)
 
 
 @product("fp8_m_grouped_gemm_nt_masked")

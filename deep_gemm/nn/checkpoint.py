@@ -106,6 +106,13 @@ class Checkpoint:
         found = self.config.get("quantization_config") or self.config.get("compression_config")
         return dict(found) if isinstance(found, Mapping) else None
 
+    def keys_of(self, name: str, config: Mapping[str, Any] | None) -> Mapping[str, Any]:
+        """By which a layer is read: those that are given, or its own."""
+        keys = self.quantization if config is None else config
+        if keys is None:
+            raise ValueError(f"config must be the checkpoint's quantization_config, which it lacks, to read {name!r}")
+        return keys
+
 
 def _index(dimensions: int, cuts: Mapping[int, tuple[int, int]]) -> tuple[slice, ...]:
     return tuple(slice(*cuts.get(dimension, (None, None))) for dimension in range(dimensions))

@@ -180,9 +180,7 @@ class GroupedExperts(torch.nn.Module):
         from .expert_tensors import read_experts
 
         checkpoint = source if isinstance(source, Checkpoint) else Checkpoint(source)
-        keys = checkpoint.quantization if config is None else config
-        if keys is None:
-            raise ValueError(f"config must be the checkpoint's quantization_config, which it lacks, to read {name!r}")
+        keys = checkpoint.keys_of(name, config)
         layout = "halves" if gate is None else gate.layout
         where = device, _rank(group), _size(group), layout
         parts = read_experts(checkpoint, name, projections, *where, keys, cut)

@@ -84,9 +84,7 @@ class GatedMLP(torch.nn.Module):
         projections: the names of gate, up and down.
         """
         checkpoint = source if isinstance(source, Checkpoint) else Checkpoint(source)
-        keys = checkpoint.quantization if config is None else config
-        if keys is None:
-            raise ValueError(f"config must be the checkpoint's quantization_config, which it lacks, to read {name!r}")
+        keys = checkpoint.keys_of(name, config)
         names = [f"{name}.{part}" for part in projections]
         layers = [{key: tensor.to(device) for key, tensor in checkpoint.layer(part).items()} for part in names]
         return cls.from_layers(layers, (names[0], names[2]), keys, activations, gate)

@@ -76,9 +76,7 @@ class QuantLinear(StoredWeights):
             config: its quantization_config; by default that of the directory's config.json.
         """
         checkpoint = source if isinstance(source, Checkpoint) else Checkpoint(source)
-        keys = checkpoint.quantization if config is None else config
-        if keys is None:
-            raise ValueError(f"config must be the checkpoint's quantization_config, which it lacks, to read {name!r}")
+        keys = checkpoint.keys_of(name, config)
         tensors = {part: tensor.to(device) for part, tensor in checkpoint.layer(name).items()}
         return cls(stored_weights(tensors, keys, activations, name), tensors.get("bias"))
 

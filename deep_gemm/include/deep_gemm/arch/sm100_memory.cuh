@@ -2,6 +2,7 @@
 #pragma once
 
 #include <deep_gemm/arch/sm100.cuh>
+#include <deep_gemm/arch/stage_plan.cuh>
 #include <deep_gemm/epilogue/run_exchange.cuh>
 #include <deep_gemm/scale/runs.cuh>
 #include <deep_gemm/tile/group_plan.cuh>
@@ -116,11 +117,8 @@ constexpr int32_t stage_rows(const Operand& operand, int32_t extent) {
     return operand.mn_major() ? align_up(extent, block_rows(operand.element)) : extent;
 }
 
-struct SmemPlan {
-    int32_t rows_bytes, cols_bytes, row_scale_bytes, col_scale_bytes, zero_bytes, block_scale_bytes;  // of one stage
-    // Offsets.
-    int32_t staging, parts, rows, cols, row_scales, col_scales, zeros, block_scales, barriers, tensor_address, groups,
-        padding, exchange;
+struct SmemPlan : StagePlan {
+    int32_t staging, parts, barriers, tensor_address, groups, padding, exchange;
     int32_t bytes;  // of the launch, alignment slack included
 };
 
@@ -173,13 +171,7 @@ constexpr SmemPlan plan_smem(const GemmConfig& c) {
 
     p.staging = 0;
     p.parts = store_warps(c) * staging_bytes_per_warp(c);
-    p.rows = align_up(p.parts + store_warps(c) * parts_bytes_per_warp(c), kSmemAlignment);
-    p.cols = p.rows + c.stages * p.rows_bytes;
-    p.row_scales = p.cols + c.stages * p.cols_bytes;
-    p.col_scales = p.row_scales + c.stages * p.row_scale_bytes;
-    p.zeros = p.col_scales + c.stages * p.col_scale_bytes;
-    p.block_scales = p.zeros + c.stages * p.zero_bytes;
-    p.barriers = p.block_scales + c.stages * p.block_scale_bytes;
+    p.barriers = p.place(align_up(p.parts + store_warps(c) * parts_bytes_per_warp(c), kSmemAlignment), c.stages);
     p.tensor_address = p.barriers + barriers(c) * 8;
     p.groups = align_up(p.tensor_address + 4, 16);
     p.padding = p.groups + group_table_bytes(c);

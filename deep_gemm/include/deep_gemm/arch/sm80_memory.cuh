@@ -2,6 +2,7 @@
 #pragma once
 
 #include <deep_gemm/arch/sm80.cuh>
+#include <deep_gemm/arch/stage_plan.cuh>
 #include <deep_gemm/epilogue/run_exchange.cuh>
 #include <deep_gemm/tile/group_plan.cuh>
 
@@ -80,11 +81,9 @@ constexpr int32_t cta_parts_bytes(const GemmConfig& c) {
     return (c.cluster.k - 1) * storing_warps(c) * cta_part_bytes(c);
 }
 
-struct SmemPlan {
-    int32_t rows_bytes, cols_bytes, row_scale_bytes, col_scale_bytes, zero_bytes;  // of one stage
-    int32_t rows, cols, row_scales, col_scales, zeros, tiles, barriers, parts, cta_parts, cta_barriers, groups,
-        exchange;   // offsets
-    int32_t bytes;  // of the launch, alignment slack included
+struct SmemPlan : StagePlan {
+    int32_t tiles, barriers, parts, cta_parts, cta_barriers, groups, exchange;  // offsets
+    int32_t bytes;                                                             // of the launch, alignment slack included
 };
 
 constexpr SmemPlan plan_smem(const GemmConfig& c) {
@@ -95,12 +94,7 @@ constexpr SmemPlan plan_smem(const GemmConfig& c) {
     p.col_scale_bytes = scale_bytes(c, false);
     p.zero_bytes = zero_entries(c) * c.tile.rows * 4;
 
-    p.rows = 0;
-    p.cols = p.rows + c.stages * p.rows_bytes;
-    p.row_scales = p.cols + c.stages * p.cols_bytes;
-    p.col_scales = p.row_scales + c.stages * p.row_scale_bytes;
-    p.zeros = p.col_scales + c.stages * p.col_scale_bytes;
-    p.tiles = p.zeros + c.stages * p.zero_bytes;
+    p.tiles = p.place(0, c.stages);
     p.barriers = p.tiles + c.stages * kTileBytes;
     p.parts = p.barriers + 2 * c.stages * kBarrierBytes;
     p.cta_parts = p.parts + parts_bytes(c);

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <deep_gemm/arch/sm90_loop.cuh>
+#include <deep_gemm/arch/stage_plan.cuh>
 #include <deep_gemm/epilogue/run_exchange.cuh>
 
 namespace deep_gemm {
@@ -18,11 +19,8 @@ constexpr bool parts_fit_ring(const GemmConfig& c) {
 inline constexpr int32_t kColScaleBytes = 16;
 inline constexpr int32_t kSplitWarps = 2;  // that write them
 
-struct SmemPlan {
-    int32_t rows_bytes, cols_bytes, row_scale_bytes, col_scale_bytes, zero_bytes, block_scale_bytes;  // of one stage
-    // Offsets.
-    int32_t staging, rows, cols, row_scales, col_scales, zeros, block_scales, barriers, padding_barriers, parts,
-        part_barriers, run_barriers, groups, padding, exchange;
+struct SmemPlan : StagePlan {
+    int32_t staging, barriers, padding_barriers, parts, part_barriers, run_barriers, groups, padding, exchange;
     int32_t bytes;  // of the launch, alignment slack included
 };
 
@@ -40,13 +38,7 @@ constexpr SmemPlan plan_smem(const GemmConfig& c) {
     p.block_scale_bytes = align_up(block_scale_values(c) * 4, 16);
 
     p.staging = 0;
-    p.rows = c.split_k.parts_in_ring ? 0 : staging_bytes(c);
-    p.cols = p.rows + c.stages * p.rows_bytes;
-    p.row_scales = p.cols + c.stages * p.cols_bytes;
-    p.col_scales = p.row_scales + c.stages * p.row_scale_bytes;
-    p.zeros = p.col_scales + c.stages * p.col_scale_bytes;
-    p.block_scales = p.zeros + c.stages * p.zero_bytes;
-    p.barriers = p.block_scales + c.stages * p.block_scale_bytes;
+    p.barriers = p.place(c.split_k.parts_in_ring ? 0 : staging_bytes(c), c.stages);
     p.padding_barriers = p.barriers + (2 * c.stages + (has_store_warp(c) ? 2 : 0)) * 8;
     p.part_barriers = p.padding_barriers + (marks_padding(c) ? 2 : 0) * 8;
     p.run_barriers = p.part_barriers + part_barriers(c) * 8;
