@@ -83,7 +83,7 @@ constexpr int32_t cta_parts_bytes(const GemmConfig& c) {
 
 struct SmemPlan : StagePlan {
     int32_t tiles, barriers, parts, cta_parts, cta_barriers, groups, exchange;  // offsets
-    int32_t bytes;                                                             // of the launch, alignment slack included
+    int32_t bytes;  // of the launch, alignment slack included
 };
 
 constexpr SmemPlan plan_smem(const GemmConfig& c) {

@@ -12,6 +12,7 @@
 #pragma once
 
 #include <deep_gemm/load/block_scales.cuh>
+#include <deep_gemm/load/prefetch_maps.cuh>
 #include <deep_gemm/load/sm100/first_weights.cuh>
 #include <deep_gemm/load/sm100/tma.cuh>
 #include <deep_gemm/mma/sm100/block_sums.cuh>
@@ -55,13 +56,7 @@ DG_DEVICE void initialise_barriers(const Smem<c>& smem) {
 
 template <Constant<GemmConfig> c>
 DG_DEVICE void prefetch_tensor_maps(const GemmParams& params) {
-    if constexpr (!c.group_maps) {
-        ptx::prefetch_tensor_map(&params.rows);
-        ptx::prefetch_tensor_map(&params.cols);
-    }
-    if constexpr (Smem<c>::kPlan.row_scale_bytes > 0) ptx::prefetch_tensor_map(&params.row_scales);
-    if constexpr (Smem<c>::kPlan.col_scale_bytes > 0) ptx::prefetch_tensor_map(&params.col_scales);
-    if constexpr (is_staged(c.store)) ptx::prefetch_tensor_map(&params.d);
+    prefetch_maps<c, (Smem<c>::kPlan.row_scale_bytes > 0), (Smem<c>::kPlan.col_scale_bytes > 0)>(params);
 }
 
 /// All threads of a CTA, or of a pair, whose instructions use the shared and tensor memory of both.

@@ -12,6 +12,7 @@
 #pragma once
 
 #include <deep_gemm/load/block_scales.cuh>
+#include <deep_gemm/load/prefetch_maps.cuh>
 #include <deep_gemm/load/sm90/likely_tile.cuh>
 #include <deep_gemm/load/sm90/tma.cuh>
 #include <deep_gemm/mma/sm90/mainloop.cuh>
@@ -99,14 +100,8 @@ DG_DEVICE void initialise_other_barriers(const Smem<c>& smem) {
 
 template <Constant<GemmConfig> c>
 DG_DEVICE void prefetch_tensor_maps(const GemmParams& params) {
-    if constexpr (!c.group_maps) {
-        ptx::prefetch_tensor_map(&params.rows);
-        ptx::prefetch_tensor_map(&params.cols);
-    }
-    if constexpr (c.row_scales().per_row()) ptx::prefetch_tensor_map(&params.row_scales);
-    if constexpr (copies_col_scales(c)) ptx::prefetch_tensor_map(&params.col_scales);
+    prefetch_maps<c, c.row_scales().per_row(), copies_col_scales(c)>(params);
     if constexpr (c.rows_operand().has_zeros()) ptx::prefetch_tensor_map(&params.zeros);
-    if constexpr (is_staged(c.store)) ptx::prefetch_tensor_map(&params.d);
 }
 
 /// All threads of the CTA meet. Of a cluster's other CTAs, copies wait where they go to them; where these only split K,
