@@ -10,7 +10,7 @@ from result_file import read_result
 
 ROOT = Path(__file__).resolve().parents[2]
 SHOWN = [
-    ("bench_sm80", "h100_sm80.json", "architectures.md", "sm80", "tables"),
+    ("bench_sm80", "h200_sm80.json", "architectures.md", "sm80", "tables"),
     ("bench_sm80", "h100_sm80_copies.json", "notes/sm80.md", "sm80 copies", "two_commits"),
     ("bench_sm80", "h100_sm80_copy_warp.json", "notes/sm80.md", "sm80 copy warp", "two_commits"),
     ("bench_sm80", "h200_sm80_rescaled.json", "notes/sm80.md", "sm80 rescaled", "two_commits"),
@@ -21,7 +21,7 @@ SHOWN = [
     ("bench_sm80", "h200_converted_before_wait.json", "notes/packed-speed.md", "converted before wait", "two_commits"),
     ("bench_sm80", "h200_fast_times.json", "notes/packed-speed.md", "fast times", "two_commits"),
     ("bench_sm80", "h100_sm80_unpacked.json", "notes/sm80.md", "sm80 unpacked", "unpacked"),
-    ("bench_sm80", "h100_sm80.json", "notes/sm80.md", "sm80 bars", "bars"),
+    ("bench_sm80", "h200_sm80.json", "notes/sm80.md", "sm80 bars", "bars"),
     ("bench_sm80", "h200_sm80_decode.json", "notes/sm80.md", "sm80 attempts", "attempts"),
     ("bench_sm80", "h100_sm80_picks.json", "notes/sm80.md", "sm80 picks", "picks"),
     ("bench_quantize", "h200_quantize.json", "quantize.md", "quantize", "tables"),
