@@ -12,7 +12,7 @@ from ._extension import C
 from ._numbers import fp32_bits
 from ._step import Epilogue
 
-__all__ = ["GATES", "Gate", "Gated", "GeGLU", "RecordedGate", "SwiGLU", "gated_product"]
+__all__ = ["GeGLU", "SwiGLU"]  # in `epilogue`, too
 
 Gate = tuple[
     int, ...

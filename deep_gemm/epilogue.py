@@ -15,8 +15,10 @@ from typing import NamedTuple, NoReturn
 
 import torch
 
+from . import _gates
 from ._compiled import constant_when_compiled
-from ._gates import GATES, Gate, Gated, GeGLU, RecordedGate, SwiGLU
+from ._gates import *  # noqa: F403  the gated activations, each of which is public
+from ._gates import GATES, Gate, Gated, RecordedGate
 from ._numbers import NO_FACTOR, ROUND_AT_RANDOM, fp32_bits
 from ._output import Counted, Output
 from ._step import Epilogue
@@ -27,11 +29,10 @@ __all__ = [
     "Chain",
     "Epilogue",
     "FP8CastWithClamp",
-    "GeGLU",
     "Identity",
     "RowScale",
-    "SwiGLU",
 ]
+__all__ += _gates.__all__
 
 
 class Identity(Epilogue):

@@ -81,6 +81,8 @@ struct Problem {
     bool operator==(const Problem&) const = default;
     /// Whether an epilogue's steps make something of complete sums.
     bool has_steps() const { return alpha || row_scale || random_rounding || gate.any() || output_scaling.any(); }
+    /// Whether columns of D that share a scale are of twice as many rows of weights.
+    constexpr bool quantises_gates() const { return gate.any() && output_scaling.any(); }
 };
 static_assert(std::has_unique_object_representations_v<Problem>);
 

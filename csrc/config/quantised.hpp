@@ -10,12 +10,9 @@
 
 namespace deep_gemm {
 
-/// Whether a gated activation's result is quantised: its columns that share a scale are of twice as many rows of
-/// weights.
-constexpr bool quantises_gates(const Problem& p) { return p.gate.any() && p.output_scaling.any(); }
-/// Whether these are more than a padded block of packed weights has.
+/// Whether rows of packed weights that share a scale of D are more than a padded block of them has.
 constexpr bool has_long_runs(const Problem& p) {
-    return quantises_gates(p) && 2 * p.output_scaling.k > kPackedRowsPadded;
+    return p.quantises_gates() && 2 * p.output_scaling.k > kPackedRowsPadded;
 }
 
 /// Of swapped operands each token has a scale of its own in registers. `held` as below.

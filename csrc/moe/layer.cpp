@@ -248,7 +248,7 @@ void run(const BothProductsRecord& t, const LayerRows& rows, const TravellingRow
     uint32_t* const ready = check_counters(t.ready, "ready", up.call, up.call.problem.m);
     const Problem &first = up.call.problem, &second = down.call.problem;
     require(first.arch == Arch::sm90, "a layer in one launch must be on a GPU of SM90, got ", facts(first.arch).name);
-    require(first.gate.any() && first.output_scaling.any() && second.k == first.n / 2 && second.m == first.m,
+    require(first.quantises_gates() && second.k == first.n / 2 && second.m == first.m,
             "inner must be what the first product writes and the second one reads");
     check_counts(up.call);
     if (first.m == 0 || first.num_groups == 0) return;

@@ -28,8 +28,8 @@ inline constexpr SpillFamily kSpills[] = {
      }},
     {"it would spill registers: integers are promoted, gated and quantised over 256 rows of weights",
      [](const Problem& p, const GemmConfig& c) {
-         return p.target >= 100 && c.gate.any() && c.output_scaling.any() && c.block_sum() == Element::s32 &&
-                promotes(c) && (c.swap_ab ? c.tile.cols == 64 && c.tile.rows == 256 : c.tile.cols == 256);
+         return p.target >= 100 && c.quantises_gates() && c.block_sum() == Element::s32 && promotes(c) &&
+                (c.swap_ab ? c.tile.cols == 64 && c.tile.rows == 256 : c.tile.cols == 256);
      }},
     {"it would spill registers: most sums beside experts' E4M3 that is converted",
      [](const Problem& p, const GemmConfig& c) {

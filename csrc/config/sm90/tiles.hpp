@@ -31,7 +31,7 @@ inline std::vector<TileShape> tile_shapes(const Problem& p, bool swap_ab) {
         for (const int32_t rows : {64, 128})
             for (int32_t cols = 8; cols <= 128; cols += cols < 64 ? 8 : 16)
                 if (has_width(element, cols)) shapes.push_back({rows, cols, k});
-        if (quantises_gates(p))
+        if (p.quantises_gates())
             for (const int32_t cols : kGatedCols) shapes.push_back({kGatedRows, cols, k});
     } else {
         for (int32_t cols = 32; cols <= 192; cols += 16) shapes.push_back({64, cols, k});
@@ -54,7 +54,7 @@ inline std::vector<TileShape> grouped_tile_shapes(const Problem& p, bool swap_ab
     if (swap_ab) {
         shapes = {{64, 8, k},   {64, 16, k},  {64, 32, k},  {64, 64, k},  {128, 8, k},   {128, 16, k}, {128, 24, k},
                   {128, 32, k}, {128, 48, k}, {128, 64, k}, {128, 96, k}, {128, 128, k}, {256, 64, k}, {256, 128, k}};
-        if (quantises_gates(p))
+        if (p.quantises_gates())
             for (const int32_t cols : kGatedCols)
                 if (cols < 64) shapes.push_back({kGatedRows, cols, k});
         return shapes;

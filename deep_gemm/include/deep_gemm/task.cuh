@@ -90,6 +90,7 @@ struct GemmTask {
     }
     /// Columns of D that so many of the product make.
     constexpr int32_t d_cols(int32_t cols) const { return gate.columns(cols); }
+    constexpr bool quantises_gates() const { return gate.any() && output_scaling.any(); }
     constexpr bool has_block_scales() const { return a.scaling.per_block() || b.scaling.per_block(); }
 };
 

@@ -136,7 +136,7 @@ template <Constant<MoeLayerConfig> c, typename Rows>
 DG_DEVICE void run_moe_layer(const MoeLayerParams& params, const Rows& rows) {
     constexpr Constant<GemmConfig> kUp = MoeLayerParts<c>::kUp, kDown = MoeLayerParts<c>::kDown;
     static_assert(fit_together(c.up, c.down) && may_be_in_layer(c.up) && may_be_in_layer(c.down));
-    static_assert(c.up.gate.any() && c.up.output_scaling.any());
+    static_assert(c.up.quantises_gates());
     extern __shared__ uint8_t dynamic_smem[];
     const Smem<kUp> up(dynamic_smem);
     const Smem<kDown> down(dynamic_smem);
