@@ -25,7 +25,8 @@ from tables import table
 import deep_gemm
 
 WEIGHTS = [(4096, 7168), (7168, 16384)]
-EXPERTS = [(32, 20, 128), (32, 192, 512)]  # how many, tokens of each, rows of their matrices
+EXPERTS = [(32, 20, 128), (32, 192, 512)]  # how many, their tokens, rows of their matrices
+SCATTERED, SCATTER = 64, 0.3  # from so many tokens on counts are drawn, to so much of them more and less
 PACKED = {  # element and group of K
     "int8 x int4": ("int4", None),
     "int8 x int4, groups of 128": ("int4", 128),
@@ -107,9 +108,17 @@ def dense_calls(m: int, n: int, k: int, weights: dict[str, Any]) -> Calls:
     return our_calls((m, k), weights, lambda name, a, w: getattr(deep_gemm, name)(a, w, d))
 
 
+def counts_of(e: int, m: int) -> torch.Tensor:
+    if m < SCATTERED:
+        return torch.full((e,), m, dtype=torch.int32, device=DEVICE)
+    bounds = (round(m * (1 - SCATTER)), round(m * (1 + SCATTER)) + 1)
+    drawn = torch.randint(*bounds, (e,), dtype=torch.int32, generator=torch.Generator().manual_seed(m))
+    return drawn.to(DEVICE)
+
+
 def masked_calls(e: int, m: int, rows: int, n: int, k: int, weights: dict[str, Any]) -> Calls:
     d = torch.empty((e, rows, n), device=DEVICE, dtype=torch.bfloat16)
-    counts = torch.full((e,), m, dtype=torch.int32, device=DEVICE)
+    counts = counts_of(e, m)
     return our_calls(
         (e, rows, k), weights, lambda name, a, w: getattr(deep_gemm, f"m_grouped_{name}_masked")(a, w, d, counts, m)
     )
@@ -134,8 +143,9 @@ def dense_peers(peers: dict[str, humming_peer.Peer], m: int) -> Calls:
     return {PEER + name: call for name, call in of_peers(lambda name: peers[name].dense(m), peers).items()}
 
 
-def masked_peers(peers: dict[str, humming_peer.Peer], m: int, rows: int) -> Calls:
-    return {PEER + name: call for name, call in of_peers(lambda name: peers[name].masked(m, rows), peers).items()}
+def masked_peers(peers: dict[str, humming_peer.Peer], e: int, m: int, rows: int) -> Calls:
+    counts = counts_of(e, m)
+    return {PEER + name: call for name, call in of_peers(lambda name: peers[name].masked(counts, rows), peers).items()}
 
 
 def measure() -> Iterator[dict]:
@@ -155,7 +165,7 @@ def measure() -> Iterator[dict]:
             yield {"case": ["dense", m, n, k], "us": times(calls)}
     for (e, m, rows), (n, k) in product(EXPERTS, EXPERT_WEIGHTS):
         weights, peers = weights_of(e, n, k), peers_of(MASKED, n, k, e)
-        calls = masked_calls(e, m, rows, n, k, weights) | masked_peers(peers, m, rows)
+        calls = masked_calls(e, m, rows, n, k, weights) | masked_peers(peers, e, m, rows)
         yield {"case": ["masked", e, m, n, k], "us": times(calls)}
 
 
@@ -172,7 +182,7 @@ def calls_of(task: Sequence) -> Calls:
         peers = peers_of([name], n, k)
         return {f"{m}": call for m in TOKENS for call in dense_peers(peers, m).values()}
     name, (e, m, rows), (n, k) = sizes
-    return masked_peers(peers_of([name], n, k, e), m, rows)
+    return masked_peers(peers_of([name], n, k, e), e, m, rows)
 
 
 def warm(task: Sequence) -> str:

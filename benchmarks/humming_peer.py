@@ -61,11 +61,11 @@ class Peer:
         self._require_right(d, x @ self.weight.T)
         return call
 
-    def masked(self, m: int, rows: int) -> Callable[[], None]:
-        """`m` tokens of each expert, in matrices of so many rows."""
+    def masked(self, counts: torch.Tensor, rows: int) -> Callable[[], None]:
+        """So many tokens of each expert, in matrices of so many rows."""
         x = torch.randn((self.experts * rows, self.layer.shape_k), dtype=torch.bfloat16, device="cuda")
         inputs, scales = self._quantised(x)
-        counts = torch.full((self.experts,), m, dtype=torch.int32, device="cuda")
+        together = int(counts.sum())
         d = torch.zeros((self.experts * rows, self.layer.shape_n), dtype=torch.bfloat16, device="cuda")
 
         def call() -> None:
@@ -74,12 +74,12 @@ class Peer:
                 outputs=d,
                 input_scale=scales,
                 expert_layout=counts,
-                valid_shape_m=self.experts * m,
+                valid_shape_m=together,
                 compute_config={"gemm_type": "grouped_masked"},
             )
 
         call()
-        valid = slice(0, m)
+        valid = slice(0, int(counts[0]))
         by_expert = x.view(self.experts, rows, -1)
         self._require_right(d.view(self.experts, rows, -1)[0, valid], by_expert[0, valid] @ self.weight[0].T)
         return call
