@@ -21,7 +21,7 @@ import tvm_ffi
 from paths import ROOT
 from warm_layers import calls_of_layers
 
-from deep_gemm._targets import HOPPER_SMS
+from deep_gemm._targets import HOPPER_SMS, HOPPER_TARGET
 
 BURST = 250  # with three kernels a call still below the depth of the launch queue, 1024
 LAYERS_BURST = 60  # a layer of experts has up to a dozen kernels
@@ -139,18 +139,27 @@ def calls_of_torch(device: torch.device) -> Calls:
 
 def calls_without_launch(device: torch.device) -> Calls:
     """The way in alone, with torch's tensors."""
-    from field_calls import kernel_of
-
     import deep_gemm
+    from deep_gemm._extension import C
+    from deep_gemm._recording import placeholder, record
 
     a = fp8(0, 512, device=device), torch.ones(0, 4, device=device)
     b = fp8(256, 512, device=device), torch.ones(2, 4, device=device)
     d = torch.empty(0, 256, device=device, dtype=torch.bfloat16)
-    problem = {"num_sms": HOPPER_SMS, "n": 7168, "k": 2048}
-    rows = itertools.count(1)
+    most, n, k = 4096, 7168, 2048
+    tokens, token_scales = placeholder(most, k, dtype=a[0].dtype), placeholder(most, k // 128, dtype=torch.float32)
+    weights = placeholder(n, k, dtype=a[0].dtype), placeholder(n // 128, k // 128, dtype=torch.float32)
+    out, rows = placeholder(most, n, dtype=torch.bfloat16), itertools.cycle(range(1, most + 1))
+
+    def new_problem() -> None:
+        m = next(rows)
+        with record(HOPPER_TARGET, HOPPER_SMS, None):
+            deep_gemm.fp8_gemm_nt((tokens[:m], token_scales[:m]), weights, out[:m])
+            C.recorded_kernel({})
+
     found: Calls = {
         "checked, nothing launched (m = 0)": lambda: deep_gemm.fp8_gemm_nt(a, b, d),
-        "a new problem's kernel recorded": lambda: kernel_of("dense", {**problem, "m": next(rows)}),
+        "a new problem's kernel chosen and written": new_problem,
     }
     nothing = tvm_ffi.get_global_func("testing.nop", allow_missing=True)
     if nothing is not None:

@@ -1,5 +1,7 @@
 #include "render.hpp"
 
+#include <ostream>
+#include <sstream>
 #include <type_traits>
 
 #include "../config/fields.hpp"
@@ -10,27 +12,26 @@ namespace {
 
 /// A value as C++ source; a struct as designated initialisers, or as its parts where it is derived from some.
 template <typename Value>
-std::string render_value(const Value& value) {
+void write_value(std::ostream& out, const Value& value) {
     if constexpr (std::is_same_v<Value, bool>) {
-        return value ? "true" : "false";
+        out << (value ? "true" : "false");
     } else if constexpr (std::is_enum_v<Value>) {
-        return concat(Names<Value>::kType, "::", name(value));
+        out << Names<Value>::kType << "::" << name(value);
     } else if constexpr (HasFields<Value>) {
-        std::string text;
+        const char* between = "";
+        out << "{";
         for_each_field(value, [&](const auto& field, const auto& of_field) {
-            if (!text.empty()) text += ",";
             if constexpr (is_derived<Value>())
-                text += concat("\n    ", HasFields<std::remove_cvref_t<decltype(of_field)>> ? field.name : "",
-                               render_value(of_field));
+                out << between << "\n    " << (HasFields<std::remove_cvref_t<decltype(of_field)>> ? field.name : "");
             else
-                text += concat(field.begins_line ? "\n        "
-                               : text.empty()    ? ""
-                                                 : " ",
-                               ".", field.name, " = ", render_value(of_field));
+                out << between << (field.begins_line ? "\n        " : *between == 0 ? "" : " ") << "." << field.name
+                    << " = ";
+            write_value(out, of_field);
+            between = ",";
         });
-        return concat("{", text, "}");
+        out << "}";
     } else {
-        return concat(value);
+        out << value;
     }
 }
 
@@ -62,14 +63,18 @@ std::string kernel_name(const Choice& choice) {
 
 }  // namespace
 
-std::string config_text(const GemmConfig& config) { return render_value(config); }
+std::string config_text(const GemmConfig& config) {
+    std::ostringstream out;
+    write_value(out, config);
+    return out.str();
+}
 
 jit::KernelSource render(const Choice& choice) {
     const GemmConfig& config = choice.config;
     const std::string header = concat("gemm_", name(config.arch)), entry = kernel_name(choice);
     return {.name = entry,
             .text = concat("#include <deep_gemm/kernels/", header, ".cuh>\n\nusing namespace deep_gemm;\n\n",
-                           choice.hint, "constexpr GemmConfig kConfig", render_value(config), ";\n\n",
+                           choice.hint, "constexpr GemmConfig kConfig", config_text(config), ";\n\n",
                            "extern \"C\" __global__ void __launch_bounds__(threads(kConfig), ",
                            choice.footprint.ctas_per_sm, ")\n", entry,
                            "(const __grid_constant__ ParamsFor<kConfig> params) {\n    run_", header,
