@@ -24,8 +24,11 @@ void write_value(std::ostream& out, const Value& value) {
             if constexpr (is_derived<Value>())
                 out << between << "\n    " << (HasFields<std::remove_cvref_t<decltype(of_field)>> ? field.name : "");
             else
-                out << between << (field.begins_line ? "\n        " : *between == 0 ? "" : " ") << "." << field.name
-                    << " = ";
+                out << between
+                    << (field.begins_line ? "\n        "
+                        : *between == 0   ? ""
+                                          : " ")
+                    << "." << field.name << " = ";
             write_value(out, of_field);
             between = ",";
         });
