@@ -15,7 +15,7 @@ struct CostConstants {
     double launch_us = 2.816;                           // launch, prologue, first copies
     double memory_gb_per_s = 4299;                      // beyond the launch
     double tflops = 2500;                               // what power allows
-    double last_gb_per_s = 3941;                        // D of the last wave of tiles, which hides behind nothing
+    double last_gb_per_s = 4000;                        // D of the last wave of tiles, which hides behind nothing
     double idle_memory = 0.3, idle_group_memory = 0.1;  // reading takes longer by so much of the SMs' idle share, if it
     double idle_from_us = 20;                           // takes longer than this at all; of experts, whose counts vary
     double idle_last_wave = 0.1;             // of a wave of masked tiles, by the CTAs that the last one leaves idle
