@@ -105,14 +105,13 @@ def settings_stay() -> Iterator[None]:
 
 
 @pytest.fixture
-def batch_invariant(device: torch.device) -> Iterator[None]:
-    """`set_batch_invariant(True)` on the test's device."""
+def batch_invariant() -> Iterator[None]:
+    """The same bits from all tiles: `set_batch_invariant(True)` on every device."""
     import deep_gemm
 
-    before = deep_gemm.get_batch_invariant(device)
-    deep_gemm.set_batch_invariant(True, device)
+    deep_gemm.set_batch_invariant(True)
     yield
-    deep_gemm.set_batch_invariant(before, device)
+    deep_gemm.set_batch_invariant(False)
 
 
 @pytest.fixture

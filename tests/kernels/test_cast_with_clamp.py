@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -16,13 +15,7 @@ import deep_gemm
 from deep_gemm.epilogue import Alpha, Chain, FP8CastWithClamp, RowScale, SwiGLU
 from deep_gemm.utils import per_token_cast_to_fp8
 
-
-@pytest.fixture(autouse=True)
-def equal_sums() -> Iterator[None]:
-    """The same bits from all tiles."""
-    deep_gemm.set_batch_invariant(True)
-    yield
-    deep_gemm.set_batch_invariant(False)
+pytestmark = pytest.mark.usefixtures("batch_invariant")
 
 
 def counter(device: torch.device) -> torch.Tensor:

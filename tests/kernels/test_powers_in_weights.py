@@ -3,18 +3,16 @@ left of them."""
 
 from __future__ import annotations
 
+import bf16_weight_inputs as inputs
 import pytest
 import torch
-from bf16_weight_inputs import E2M1, KINDS, ROUNDING, TOLERANCE, activations
+from bf16_weight_inputs import KINDS, ROUNDING, TOLERANCE, activations
 from call_checks import settings
 from devices import devices_of
 from field_calls import kernel_of
 from guarded_products import guarded_product
 
-from deep_gemm.weights import pack_weights
-
 GROUPED = [name for name, kind in KINDS.items() if kind.group is not None and kind.scales == "fp32"]
-VALUES = {"int4": (-8, 8), "uint4": (0, 16), "int8": (-128, 128), "uint8": (0, 256)}
 # The exponents of scales: of any weights; all too large, or too small, for a weight's exponent to take them; both.
 RANGES = {"far": (-20, 1), "large": (30, 60), "small": (-90, -80), "both": (-60, 60)}
 
@@ -29,22 +27,7 @@ def weights(name: str, n: int, k: int, generator: torch.Generator, exponents: tu
     scales[torch.rand(count, generator=generator) < 0.15] = 0
     scales[3], scales[5, :1], scales[6, 1:] = 0, 0, 0
     scales[7] *= -1
-    zeros = None
-    if kind.element == "e4m3":
-        values = torch.randn((n, k), generator=generator).to(torch.float8_e4m3fn)
-        exact = values.double()
-    elif kind.element == "e2m1":
-        values = torch.randint(0, 16, (n, k), generator=generator, dtype=torch.uint8)
-        exact = E2M1.double()[values.long()]
-    else:
-        dtype = torch.uint8 if kind.element == "uint8" else torch.int8
-        values = torch.randint(*VALUES[kind.element], (n, k), generator=generator, dtype=dtype)
-        exact = values.double()
-    if kind.zeros is not None:
-        zeros = torch.randint(kind.zeros[0], kind.zeros[1] + 1, count, generator=generator, dtype=torch.int32)
-        exact = exact - zeros.double().repeat_interleave(kind.group, 1)[:, :k]
-    w = pack_weights(values, scales, zeros, element=kind.element, activations="bf16", group_size=kind.group)
-    return w, exact * scales.double().repeat_interleave(kind.group, 1)[:, :k]
+    return inputs.weights(kind, (n, k), generator, scales=scales)
 
 
 def check(d: torch.Tensor, a: torch.Tensor, w: torch.Tensor, groups: int) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Iterator
 
 import pytest
 import torch
@@ -22,12 +21,7 @@ TARGETS = {"sm90": "sm_90a", "sm80": "sm_80", "sm100": "sm_100a"}
 LAYOUTS = ("halves", "interleaved")
 
 
-@pytest.fixture(autouse=True)
-def equal_sums() -> Iterator[None]:
-    """The same bits from all tiles."""
-    deep_gemm.set_batch_invariant(True)
-    yield
-    deep_gemm.set_batch_invariant(False)
+pytestmark = pytest.mark.usefixtures("batch_invariant")
 
 
 @pytest.mark.sampled(6)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -22,12 +21,7 @@ from deep_gemm.utils import per_token_cast_to_fp8
 DEVICES = EACH_ARCH
 
 
-@pytest.fixture(autouse=True)
-def equal_sums() -> Iterator[None]:
-    """The same bits from all tiles."""
-    deep_gemm.set_batch_invariant(True)
-    yield
-    deep_gemm.set_batch_invariant(False)
+pytestmark = pytest.mark.usefixtures("batch_invariant")
 
 
 @pytest.mark.sampled(12)

@@ -42,11 +42,7 @@ def rounded(wide: torch.Tensor) -> torch.Tensor:
     return words.to(torch.int32).to(torch.int16).view(torch.bfloat16)
 
 
-@pytest.fixture(autouse=True)
-def equal_sums():
-    deep_gemm.set_batch_invariant(True)
-    yield
-    deep_gemm.set_batch_invariant(False)
+pytestmark = pytest.mark.usefixtures("batch_invariant")
 
 
 def check(product: str, device: torch.device, **more: object) -> None:

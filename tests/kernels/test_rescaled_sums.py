@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import bf16_weight_inputs as inputs
 import pytest
 import torch
 from bf16_weight_inputs import KINDS, activations, check
@@ -16,29 +17,17 @@ from deep_gemm.weights import PackedWeights, pack_weights
 from deep_gemm.weights.blank import blank_weights
 
 TILES = {"int4": (128, 256), "int8": (128, 256), "fp8": (128, 256), "int4-zeros": (128, 128), "int8-zeros": (128, 128)}
-VALUES = {"int4": (-8, 8), "uint4": (0, 16), "int8": (-128, 128), "uint8": (0, 256)}
 
 
-def weights(name: str, n: int, k: int, generator: torch.Generator, spread: int, group_size: int = 128):
+def weights(name: str, n: int, k: int, generator: torch.Generator, spread: int):
     """Packed, with scales of a row up to 2^spread apart and a row of zeros; and in FP64."""
     kind = KINDS[name]
-    count = (n, -(-k // group_size))
+    count = (n, -(-k // kind.group))
     scales = torch.exp2(torch.randint(-spread, 1, count, generator=generator).float()) / 16
     scales *= 1 + torch.randint(0, 2, count, generator=generator)
     scales[:, :2] = torch.tensor([1 / 16, 2.0 ** -(4 + spread)])[: count[1]]
     scales[min(3, n - 1)] = 0
-    zeros = None
-    if kind.element == "e4m3":
-        values = torch.randn((n, k), generator=generator).to(torch.float8_e4m3fn)
-    else:
-        dtype = torch.uint8 if kind.element == "uint8" else torch.int8
-        values = torch.randint(*VALUES[kind.element], (n, k), generator=generator, dtype=dtype)
-    exact = values.double()
-    if kind.zeros is not None:
-        zeros = torch.randint(kind.zeros[0], kind.zeros[1] + 1, count, generator=generator, dtype=torch.int32)
-        exact = exact - zeros.double().repeat_interleave(group_size, 1)[:, :k]
-    w = pack_weights(values, scales, zeros, element=kind.element, activations="bf16", group_size=group_size)
-    return w, exact * scales.double().repeat_interleave(group_size, 1)[:, :k]
+    return inputs.weights(kind, (n, k), generator, scales=scales)
 
 
 @pytest.mark.sampled(4)

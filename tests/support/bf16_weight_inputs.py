@@ -60,13 +60,24 @@ def activations(shape: tuple[int, ...], dtype: torch.dtype, generator: torch.Gen
     return torch.randn(shape, generator=generator).to(dtype)
 
 
-def weights(kind: Kind, shape: tuple[int, ...], generator: torch.Generator, gate_up: str | None = None):
-    """PackedWeights; and what they stand for by what `pack_weights` was told, not by what it packed."""
+def weights(
+    kind: Kind,
+    shape: tuple[int, ...],
+    generator: torch.Generator,
+    gate_up: str | None = None,
+    scales: torch.Tensor | None = None,
+):
+    """PackedWeights; and what they stand for by what `pack_weights` was told, not by what it packed.
+
+    scales: FP32 of groups, in the place of drawn ones.
+    """
     *groups, n, k = shape
     size = kind.group
     count = (*groups, n, -(-k // size) if size else 1)  # the last group may be a part of one
     second = None
-    if kind.scales == "powers of two":
+    if scales is not None:
+        assert (scales.shape, kind.scales) == (count, "fp32")
+    elif kind.scales == "powers of two":
         scales = torch.exp2(torch.randint(-12, -3, count, generator=generator).float())
     elif kind.scales == "e4m3":
         second = torch.rand((*groups, n) if groups else (), generator=generator) / 64 + 1e-4
