@@ -23,8 +23,8 @@ class Watch:
 
     def begin(self, at: str, buffer: Any = None) -> None:
         if buffer is not None and buffer.shared is not None:
-            flags = buffer.shared.part[:528].view(torch.int64)
-            of = {"flags": flags, "calls": buffer.shared.calls, "ready": buffer.ready, "pulled": buffer.pulled}
+            flags, calls = buffer.shared.part[:528].view(torch.int64), buffer.shared.record["calls"]
+            of = {"flags": flags, "calls": calls, "ready": buffer.ready, "pulled": buffer.pulled}
             self.counters = {name: each for name, each in of.items() if each is not None}
         self.at, self.since = at, time.time()
 

@@ -49,7 +49,7 @@ class Layer:
             assert all(torch.equal(y, right) for y in results)
         parts = 1 if form["persistent"] else -(-self.bound // form.get("tokens_at_once", self.bound))
         for buffer in buffers:
-            assert int(buffer.shared.calls) == calls * parts
+            assert int(buffer.shared.record["calls"]) == calls * parts
             assert buffer.ready is None or not (buffer.ready.any() or buffer.pulled.any())
 
     def call(self, b: Any, rank: int, first: int, **more: Any) -> torch.Tensor:
