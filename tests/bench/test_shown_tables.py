@@ -16,6 +16,7 @@ SHOWN = [
     ("bench_sm80", "h200_sm80_rescaled.json", "notes/sm80.md", "sm80 rescaled", "two_commits"),
     ("bench_sm80", "h200_rescaled.json", "notes/packed-speed.md", "rescaled", "two_commits"),
     ("bench_sm80", "h200_converted_ahead.json", "notes/packed-speed.md", "converted ahead", "two_commits"),
+    ("bench_packed", "h200_issue_order.json", "notes/packed-speed.md", "issue order", "beside_bf16"),
     ("bench_packed", "h200_halved_blocks.json", "notes/packed-speed.md", "halved blocks", "beside_bf16"),
     ("bench_packed", "h200_expert_counts.json", "notes/cost-model.md", "expert counts", "of_counts"),
     ("bench_sm80", "h200_converted_before_wait.json", "notes/packed-speed.md", "converted before wait", "two_commits"),

@@ -66,3 +66,11 @@ def test_where_an_order_pays(fields, barriers) -> None:
     code = sass.of_problem("dense", {"m": 4096, "n": 4096, "k": 4096, **fields})
     [loop] = sass.wgmma_loops(code)
     assert sum(code[index] & sass.OPCODE == sass.BAR_BY_REGISTER for index in loop) == barriers
+
+
+@pytest.mark.parametrize(("columns", "ordered"), [(192, False), (256, True)])
+def test_groups_of_128_rescale_in_order(columns, ordered) -> None:
+    """Beside 16 bits, in the widest tiles."""
+    fields = {"bf16": 1, "s4b": 1, "gran_k_b": 128, "swap_ab": 1, "tile_rows": 128, "tile_cols": columns}
+    code = sass.of_problem("dense", {"m": 4096, "n": 4096, "k": 4096, **fields})
+    assert any(word & sass.OPCODE == sass.BAR_BY_REGISTER for word in code) == ordered

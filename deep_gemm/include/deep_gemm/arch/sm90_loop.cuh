@@ -64,6 +64,12 @@ constexpr bool frees_early(const GemmConfig& c) {
     return c.sm90.look_ahead && c.col_scales().per_block() && (warpgroup_rows(c) > kWgmmaRows || c.tile.cols == 192);
 }
 
+/// Whether warpgroups that rescale one set of sums issue a group's products in order: in the widest tiles, where groups
+/// are as long as blocks, 2 to 8 % faster (docs/notes/packed-speed.md).
+constexpr bool rescales_in_order(const GemmConfig& c) {
+    return c.sm90.rescales && c.row_scales().k == kPackedK && c.stages_of_block() > 1 && c.tile.cols == 256;
+}
+
 /// Whether warpgroups issue a K block's wgmma one after the other (mma/sm90/issue_order.cuh). With 128 rows each, one
 /// always has the other half to multiply. Where the tensor cores form products of scales, an order costs more than it
 /// gains; in turn it does too, but where promotion takes long: converted rows beside a scale for each column; or where
@@ -71,7 +77,8 @@ constexpr bool frees_early(const GemmConfig& c) {
 constexpr bool issues_in_order(const GemmConfig& c) {
     const bool slow_turns = c.rows_operand().packed() && c.col_scales().per_row() && scale_groups(c) == 1 &&
                             !overlaps_blocks(c) && c.tile.cols >= 96 && c.tile.cols <= 128;
-    const bool alternate = c.sm90.look_ahead || ((slow_turns || converts_ahead(c)) && c.split_k.warpgroups == 1);
+    const bool alternate =
+        c.sm90.look_ahead || ((slow_turns || converts_ahead(c) || rescales_in_order(c)) && c.split_k.warpgroups == 1);
     return alternate && !c.sm90.wgmma_products && warpgroup_rows(c) == kWgmmaRows && c.sm90.math_warpgroups > 1;
 }
 

@@ -119,6 +119,8 @@ private:
 template <Constant<GemmConfig> c>
 struct Rescale {
     static_assert(kSubtiles<c> == 1);
+    static_assert(!IssueOrder<c>::kOrdered || PieceOfK<c>::kCount % PieceOfK<c>::kOfGroup == 0,
+                  "a block ends with a group, behind which the next warpgroup may issue");
 
     /// The first products stand before the loop: were a question in each round what else there is to do, ptxas would
     /// let wgmma wait for each other.
@@ -131,7 +133,7 @@ struct Rescale {
         stages.wait_full();
         convert(stages, words[0], conversion, units, 0);
         meanwhile();
-        multiply(stages, total[0], words[0], 0);
+        take_turn(stages, total[0], words[0], 0, /*first=*/true);
         count /= c.stages_of_block();
         for (;;) {
             int32_t before = stages.current();
@@ -148,7 +150,7 @@ struct Rescale {
                     if (Piece::begins_stage(piece)) stages.release(before);
                     units.rescale(total[0]);
                 }
-                multiply(stages, total[0], words[piece % 2], piece);
+                take_turn(stages, total[0], words[piece % 2], piece);
             }
             if (Piece::kOfGroup > 1) {
                 ptx::wgmma_wait<1>();
@@ -164,7 +166,7 @@ struct Rescale {
             pin(words[1]);
             stages.release(before);
             units.rescale(total[0]);
-            multiply(stages, total[0], words[0], 0);
+            take_turn(stages, total[0], words[0], 0);
         }
         finish_block<0>(total[0]);
         pin(words[0]);
@@ -211,6 +213,15 @@ private:
                     conversion.run(of + j * Unit::kStepWords, words[i * Unit::kSteps + j]);
             }
         }
+    }
+
+    /// Issues a piece's products, of a tile's `first` one or another. Warpgroups in order issue group by group.
+    static DG_DEVICE void take_turn(const Stages<c>& stages, Accumulators<c>& total, Words& words, int32_t piece,
+                                    bool first = false) {
+        if (Piece::begins_group(piece)) stages.wait_for_order();
+        multiply(stages, total, words, piece);
+        if (first) stages.keep_apart();
+        if (Piece::begins_group(piece + 1)) stages.pass();
     }
 
     static DG_DEVICE void multiply(const Stages<c>& stages, Accumulators<c>& total, Words& words, int32_t piece) {
