@@ -68,8 +68,10 @@ struct CostModel : CostConstants {
         const double rows = expected_rows(p), n = p.n, k = p.k;
         const double moved = expected_weights(p) * n * bytes_of(p.b.element, k) + rows * bytes_of(c.a.element, k) +
                              rows * bytes_of(p.output, n) * (p.add_c ? 2 : 1);
-        const double weights = bytes_of(c.b.element, c.swap_ab ? c.tile.rows * c.tile.k : c.tile.cols * c.tile.k);
-        const double ahead = ctas * (c.stages - 1) * weights;
+        // What is under way of weights; of integers in large tiles of many tokens, of those (docs/notes/sm80.md).
+        const bool large = c.tile.rows * c.tile.cols > 128 * 128 && rows >= 512;
+        const int32_t lines = large && c.a.element == Element::s8 && !c.b.packed() ? c.tile_m() : c.tile_n();
+        const double ahead = ctas * (c.stages - 1) * bytes_of(c.b.element, lines * c.tile.k);
         const double busy = std::min(1.0, ahead / bytes_under_way) * std::min(1.0, tiles / p.num_sms);
         return moved / bytes_per_us(p) / std::max(busy, 0.05);
     }
