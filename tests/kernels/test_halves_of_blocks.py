@@ -26,7 +26,7 @@ def product(device: torch.device, name: str, shape: tuple[int, int, int], dtype:
 @pytest.mark.sampled(12)
 @pytest.mark.parametrize("device", devices_of("sm90", "eager", "lazy", "random"), indirect=True)
 @pytest.mark.parametrize("k", [48, 112, 192, 640])
-@pytest.mark.parametrize("cols", [160, 192, 256])
+@pytest.mark.parametrize("cols", [128, 160, 192, 256])
 @pytest.mark.parametrize("name", KINDS)
 def test_against_fp64(device, name, cols, k) -> None:
     """Several tiles a CTA."""
@@ -52,12 +52,14 @@ def test_fp16(device, name) -> None:
 @pytest.mark.parametrize(
     ("m", "fields", "halves"),
     [
-        (4096, {"bf16": 1, "gran_k_b": 128}, True),
-        (4096, {"fp16": 1, "channel_scales": 1}, True),
-        (4096, {"fp16": 1, "gran_k_b": 128}, False),  # two sets of sums
-        (16, {"bf16": 1, "gran_k_b": 128}, False),
+        (4096, {"bf16": 1, "s4b": 1, "gran_k_b": 128}, True),
+        (4096, {"fp16": 1, "s4b": 1, "channel_scales": 1}, True),
+        (4096, {"fp16": 1, "s4b": 1, "gran_k_b": 128}, False),  # two sets of sums
+        (16, {"bf16": 1, "s4b": 1, "gran_k_b": 128}, False),
+        (512, {"bf16": 1, "e4m3p": 1, "channel_scales": 1}, True),  # 128 columns
+        (512, {"bf16": 1, "s4b": 1, "channel_scales": 1}, False),
     ],
 )
 def test_who_has_them(m, fields, halves) -> None:
-    text = str(kernel_of("dense", {"m": m, "n": 4096, "k": 7168, "s4b": 1, **fields})["text"])
+    text = str(kernel_of("dense", {"m": m, "n": 4096, "k": 7168, **fields})["text"])
     assert (HALVES in text) == halves

@@ -151,7 +151,11 @@ struct CostModel : CostConstants {
         const double held = c.split_k.warpgroups * held_stages(c);
         const double late = least ? 0 : fetch_cycles / std::max<double>(c.stages - held, 0.5);
         const double hidden = c.split_k.warpgroups > 1 ? hidden_cycles : 0;
-        const double pair = !c.multicasts() ? 0 : subtiles > 1 ? multicast_tall_cycles : multicast_cycles;
+        const bool wide = c.stages_of_block() > 1 && c.tile.cols > 128 && scale_groups(c) == 1;
+        const double pair = !c.multicasts() ? 0
+                            : subtiles > 1  ? multicast_tall_cycles
+                            : wide          ? multicast_wide_cycles
+                                            : multicast_cycles;
         const double products = norm(convert_once_norm, {tensor, convert_once(c)});
         return norm(block_norm, {products, smem, l2, chain / c.split_k.warpgroups, convert_on_sm(c), late}) - hidden +
                pair + (c.skips_padding ? padding_cycles : 0) + (c.split_k.last_tiles ? shared_cycles : 0);

@@ -57,6 +57,7 @@ struct CostConstants {
     double fetch_cycles = 1499;           // until a stage that was let go is full again
     double multicast_us = 0.2859;         // until the CTAs of a pair have met
     double multicast_cycles = 56.09;      // a K block's wait for the slower of them,
+    double multicast_wide_cycles = -3;    // of a stage with half a block of packed weights in a wide tile,
     double multicast_tall_cycles = -22;   // where a warpgroup has another 64 rows meanwhile (the L2 is asked less)
     double tile_cycles = 267.9;
     // An element of D at the end of a tile; late: while the next tile is under way. What calibrations do not have is

@@ -80,15 +80,18 @@ inline bool may_split_k(const Problem& p, bool swap_ab, const TileShape& tile, c
 /// take two of their stages, unless they go where stages were. docs/notes/tried.md.
 inline bool shares_only(const TileShape& tile) { return tile.rows < 256 && tile.rows * tile.cols >= 128 * 192; }
 
-/// Columns from which on stages hold halves of packed weights' blocks.
-inline constexpr int32_t kMinColsOfHalves = 160;
+/// Columns from which on stages hold halves of packed weights' blocks, and of those of 8 bits with a scale for each
+/// row.
+inline constexpr int32_t kMinColsOfHalves = 160, kMinColsOfByteHalves = 128;
 
 /// K that one stage holds: a span. Beside packed weights it is that of their blocks, which of 16 bits is two spans; in
 /// wide tiles half of that, so that a ring has more stages than warpgroups hold (docs/notes/packed-speed.md).
 inline int32_t stage_k(const Problem& p, const Tiling& tiling) {
     if (!p.b.packed()) return span_k(p.a.element);
+    const bool whole_rows = !scales_blocks(p);
+    const int32_t least = whole_rows && bits(p.b.element) == 8 ? kMinColsOfByteHalves : kMinColsOfHalves;
     const bool halves = bits(p.a.element) == 16 && p.grouping == Grouping::dense && tiling.tile_rows == 128 &&
-                        tiling.tile_cols >= kMinColsOfHalves && (!scales_blocks(p) || may_rescale(p));
+                        tiling.tile_cols >= least && (whole_rows || may_rescale(p));
     return halves ? kPackedK / 2 : kPackedK;
 }
 
