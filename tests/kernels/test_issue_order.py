@@ -68,9 +68,11 @@ def test_where_an_order_pays(fields, barriers) -> None:
     assert sum(code[index] & sass.OPCODE == sass.BAR_BY_REGISTER for index in loop) == barriers
 
 
-@pytest.mark.parametrize(("columns", "ordered"), [(192, False), (256, True)])
-def test_groups_of_128_rescale_in_order(columns, ordered) -> None:
+@pytest.mark.parametrize(
+    ("columns", "group", "ordered"), [(192, 128, False), (256, 128, True), (256, 64, False), (256, 32, True)]
+)
+def test_groups_rescale_in_order(columns, group, ordered) -> None:
     """Beside 16 bits, in the widest tiles."""
-    fields = {"bf16": 1, "s4b": 1, "gran_k_b": 128, "swap_ab": 1, "tile_rows": 128, "tile_cols": columns}
+    fields = {"bf16": 1, "s4b": 1, "gran_k_b": group, "swap_ab": 1, "tile_rows": 128, "tile_cols": columns}
     code = sass.of_problem("dense", {"m": 4096, "n": 4096, "k": 4096, **fields})
     assert any(word & sass.OPCODE == sass.BAR_BY_REGISTER for word in code) == ordered

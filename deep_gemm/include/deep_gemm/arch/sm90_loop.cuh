@@ -64,10 +64,10 @@ constexpr bool frees_early(const GemmConfig& c) {
     return c.sm90.look_ahead && c.col_scales().per_block() && (warpgroup_rows(c) > kWgmmaRows || c.tile.cols == 192);
 }
 
-/// Whether warpgroups that rescale one set of sums issue a group's products in order: in the widest tiles, where groups
-/// are as long as blocks, 2 to 8 % faster (docs/notes/packed-speed.md).
+/// Whether warpgroups that rescale one set of sums issue a group's products in order: in the widest tiles 2 to 8 %
+/// faster, but with groups of half a block (docs/notes/packed-speed.md).
 constexpr bool rescales_in_order(const GemmConfig& c) {
-    return c.sm90.rescales && c.row_scales().k == kPackedK && c.stages_of_block() > 1 && c.tile.cols == 256;
+    return c.sm90.rescales && c.row_scales().k != kPackedK / 2 && c.stages_of_block() > 1 && c.tile.cols == 256;
 }
 
 /// Whether warpgroups issue a K block's wgmma one after the other (mma/sm90/issue_order.cuh). With 128 rows each, one
