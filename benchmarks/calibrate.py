@@ -3,7 +3,6 @@
     python benchmarks/calibrate.py measure --seconds 200 --out results      # on the GPU: results/calibration.json
     python benchmarks/calibrate.py fit benchmarks/results/calibration_h200*.json      # --kinds bf16: those of BF16
     python benchmarks/calibrate.py regret benchmarks/results/calibration_h200*.json   # with the constants in force
-    python benchmarks/calibrate.py check                        # that cost_model.py and csrc/config/sm90/cost.hpp agree
 
 `measure` takes problems of all kinds in turn (calibration_cases.py), the most different ones first, writes its file
 after each, and stops in time: a shorter run has fewer problems of the same spread. It runs the calls as users make
@@ -25,13 +24,12 @@ import time
 from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 
-import cost_model
 from calibration_cases import TURNS, ordered, total_of
 from compile_ahead import kernels_of
 from fit import COLUMNS, Data, fit, print_regret, regret
 from shapes import KINDS, Sizes, sizes_of
 
-__all__ = ["COLUMNS", "TURNS", "Data", "check", "cost_model", "print_regret"]
+__all__ = ["COLUMNS", "TURNS", "Data", "print_regret"]
 
 AHEAD = 3  # problems whose kernels are compiled while one is timed
 
@@ -221,46 +219,6 @@ def write(document: dict, path: Path) -> None:
     os.replace(partial, path)
 
 
-# Checking
-
-CHECKED = [
-    *(["dense", *sizes] for sizes in [(1, 576, 7168), (64, 2112, 7168), (300, 4096, 4096), (512, 7168, 2048)]),
-    ["dense", 4096, 32768, 512],
-    *(["dense", 1000, 4096, k] for k in (2048 + 16, 2048 + 32, 2048 + 64)),
-    ["wgrad", 2112, 4096, 7168],
-    ["wgrad", 100, 1008, 576],
-    ["contiguous", 4, 8192, 6144, 7168],
-    ["contiguous", 64, 100, 4096, 2048],
-    ["contiguous", 200, 3, 1536, 768],
-    ["masked", 128, 8, 6144, 7168],
-    ["masked", 6, 1000, 4096, 2048],
-    ["masked", 32, 190, 7168, 3072],
-    ["kgrouped", 4, 4096, 7168, 8192],
-    ["kgrouped", 31, 1536, 1000, 300],
-    *(["bf16", *sizes] for sizes in [(1, 576, 7168), (64, 2112, 7168), (512, 7168, 2048), (4096, 2112, 1000)]),
-]
-
-
-def check(arguments: argparse.Namespace | None) -> int:
-    """Compares the estimates of all candidates. `explain` prints six digits."""
-    from predict import candidates
-
-    largest = {}
-    for case in CHECKED:
-        sizes = sizes_of(case)
-        found = candidates(sizes)
-        configs = cost_model.Configs.of([(sizes, c.config) for c in found], [c.stages for c in found])
-        ours = cost_model.estimate_us(cost_model.constants_of(configs), configs)
-        difference = max(abs(us / c.estimate_us - 1) for us, c in zip(ours, found, strict=True))
-        largest[sizes.kind] = max(largest.get(sizes.kind, 0.0), float(difference))
-    for kind, difference in largest.items():
-        print(f"{kind}: largest relative difference from selection {difference:.1e}")
-    agrees = max(largest.values()) < 1e-4
-    if not agrees:
-        print("is deep_gemm/_C.so older than csrc/config/sm90/cost.hpp, or has its formula changed?")
-    return int(not agrees)
-
-
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     commands = parser.add_subparsers(required=True)
@@ -289,7 +247,6 @@ def main() -> int:
             command.add_argument("--seconds", type=float, default=120, help="of searching")
             command.add_argument("--seed", type=int, default=0, help="another one finds another optimum")
             command.add_argument("--constants", help="with commas between: the only ones that may change")
-    commands.add_parser("check").set_defaults(run=check)
     arguments = parser.parse_args()
     return arguments.run(arguments)
 

@@ -6,15 +6,17 @@ import argparse
 import time
 from pathlib import Path
 
-import cost_model
 import numpy as np
-from cost_model import FITTED_ON, Configs
+import paths  # noqa: F401
+from estimates import Estimates, text_of
+from field_calls import constants_of
 from machine import read_calibration
-from predict import candidates
+from predict import fields_of
 from shapes import KINDS, sizes_of
 
-from deep_gemm._targets import HOPPER_SMS
+from deep_gemm._targets import HOPPER_SMS, HOPPER_TARGET
 
+FITTED_ON = "NVIDIA H200"
 COLUMNS = ["swap_ab", "rows", "cols", "cluster_rows", "cluster_cols", "cluster_k", "k_warpgroups", "us"]
 # Held fixed by `fit`: the clock, which only scales the other cycle counts, and what no calibration has, of D and BF16.
 FIXED = (
@@ -76,6 +78,7 @@ RANGES = {
     "copy_16": (1, 4),
     "promote_cycles": (1, 5),
     "multicast_cycles": (1, 200),
+    "multicast_wide_cycles": (-60, 60),
     "multicast_tall_cycles": (-60, 60),  # fewer requests to the L2 may be worth more than the wait
     "promote_col_cycles": (0.1, 20),  # from 0, no factor leads anywhere
     "overlap_cycles": (1, 400),
@@ -100,14 +103,15 @@ INDIFFERENCE = 0.012  # estimates that differ by so little, as a ratio, say noth
 class Data:
     """Measured configs as arrays, and the best time of each one's problem: those that selection still has."""
 
-    def __init__(self, *paths: Path, kinds: tuple[str, ...] = KINDS) -> None:
-        pairs, stages, times, owners = [], [], [], []
+    def __init__(self, *files: Path, kinds: tuple[str, ...] = KINDS) -> None:
         self.cases: list[list] = []
+        self.configs: list[str] = []
         self.gpu = ""
-        for path in paths:
+        self._estimates, self._calls = Estimates(), []
+        times, owners, rows = [], [], []
+        for path in files:
             document = read_calibration(path)
             assert document["columns"] == COLUMNS, f"{path} has other columns"
-            self.num_sms = num_sms = document["machine"].get("num_sms", HOPPER_SMS)
             gpu = document["machine"].get("gpu", FITTED_ON)  # the simulator stands for it
             assert self.gpu in ("", gpu), f"{path} is of another GPU than the files before"
             self.gpu = gpu
@@ -116,28 +120,30 @@ class Data:
                 if case[0] not in kinds:
                     continue
                 sizes = sizes_of(case, problem.get("total"), problem.get("seed", 0))
-                legal = {candidate.config: candidate.stages for candidate in candidates(sizes, num_sms)}
-                rows = [row for row in problem["rows"] if tuple(row[:-1]) in legal]
-                if not rows:
+                call = (*fields_of(sizes, document["machine"].get("num_sms", HOPPER_SMS)), HOPPER_TARGET)
+                us = {text_of(config): time for *config, time in problem["rows"]}
+                legal = self._estimates.add(*call, list(us), gpu)
+                if not legal:
                     continue
-                for *config, us in rows:
-                    pairs.append((sizes, tuple(config)))
-                    stages.append(legal[tuple(config)])
-                    times.append(us)
-                    owners.append(len(self.cases))
+                self._calls.append(call)
+                self.configs += legal
+                times += [us[config] for config in legal]
+                owners += [len(self.cases)] * len(legal)
+                rows += [sizes.m] * len(legal)
                 self.cases.append(case)
-        self.pairs = pairs
-        self.configs = Configs.of(pairs, stages)
         self.problem = np.array(owners, dtype=int)
-        self.us = np.array(times)
+        self.us, self.m = np.array(times), np.array(rows)
         best = np.full(len(self.cases), np.inf)
         np.minimum.at(best, self.problem, self.us)
         self.best = best[self.problem]
 
-    def name(self, index: int) -> str:
-        swap_ab, rows, cols, *cluster, k_warpgroups = self.pairs[index][1]
-        text = f"{'swapped ' if swap_ab else ''}{rows}x{cols} cluster {'x'.join(map(str, cluster))}"
-        return text if k_warpgroups == 1 else f"{text} k_warpgroups {k_warpgroups}"
+    def estimate_us(self, constants: dict[str, float]) -> np.ndarray:
+        """Of each config; constants that are not named are those in force for this GPU."""
+        return np.array(self._estimates.us(constants))
+
+    def constants(self) -> dict[str, float]:
+        """In force, for operands as these."""
+        return constants_of(*self._calls[0], self.gpu)
 
 
 def weight_of(case: list) -> float:
@@ -154,7 +160,7 @@ def badness(x: dict[str, float], data: Data) -> float:
     counts, the less the larger its estimate; a problem counts by its weight, however many configs it has.
     """
     weights = np.array([weight_of(case) for case in data.cases])
-    estimates = cost_model.estimate_us(x, data.configs, data.num_sms)
+    estimates = data.estimate_us(x)
     first = np.flatnonzero(np.diff(data.problem, prepend=-1))
     lowest = np.minimum.reduceat(estimates, first)[data.problem]
     chance = (lowest / estimates) ** (1 / INDIFFERENCE)
@@ -177,7 +183,7 @@ def fit(arguments: argparse.Namespace) -> int:
     data = Data(*arguments.files, kinds=kinds)
     if data.gpu != FITTED_ON:
         raise ValueError(f"constants are those of an {FITTED_ON}, and {data.gpu} has others by its data sheet alone")
-    start = cost_model.constants(bf16=kinds == ("bf16",))
+    start = data.constants()
     names = OF_BF16 if "bf16" in kinds else [name for name in start if name not in FIXED]
     if arguments.constants:
         names = arguments.constants.split(",")
@@ -213,13 +219,13 @@ def fit(arguments: argparse.Namespace) -> int:
 
 def regret(arguments: argparse.Namespace) -> int:
     data = Data(*arguments.files, kinds=tuple(arguments.kinds.split(",")))
-    print_regret(cost_model.on_gpu(cost_model.constants_of(data.configs), data.gpu), data, arguments.worst)
+    print_regret({}, data, arguments.worst)
     return 0
 
 
-def print_regret(x: dict[str, float] | dict[str, np.ndarray], data: Data, worst: int) -> None:
+def print_regret(x: dict[str, float], data: Data, worst: int) -> None:
     """How far the estimates are off, and what the picks lose, in all and by kind."""
-    estimates = cost_model.estimate_us(x, data.configs, data.num_sms)
+    estimates = data.estimate_us(x)
     error = np.log(estimates / data.us)
     near = data.us < 1.1 * data.best
     picks = []
@@ -246,10 +252,8 @@ def print_regret(x: dict[str, float] | dict[str, np.ndarray], data: Data, worst:
             )
     picks.sort(key=lambda entry: -entry[0])
     for ratio, case, pick, best in picks[:worst]:
-        print(
-            f"  {ratio:.3f} {' '.join(map(str, case)):28s} picked {data.name(pick)} {data.us[pick]:.1f} us (estimate "
-            f"{estimates[pick]:.1f}), best {data.name(best)} {data.us[best]:.1f} us (estimate {estimates[best]:.1f})"
-        )
+        told = [f"{data.configs[x]} {data.us[x]:.1f} us (estimate {estimates[x]:.1f})" for x in (pick, best)]
+        print(f"  {ratio:.3f} {' '.join(map(str, case)):28s} picked {told[0]}, best {told[1]}")
 
 
 def rms(values: np.ndarray) -> float:

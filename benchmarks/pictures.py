@@ -13,13 +13,16 @@ from collections.abc import Generator
 from dataclasses import dataclass, field
 from pathlib import Path
 
-import cost_model
 import matplotlib
+import paths  # noqa: F401
+from field_calls import constants_of
 
 matplotlib.use("svg")
 import matplotlib.pyplot as plt
 from machine import read_result
 from short_svg import save
+
+from deep_gemm._targets import HOPPER_TARGET
 
 HERE = Path(__file__).resolve().parent
 RESULTS, IMAGES = HERE / "results", HERE.parent / "docs" / "images"
@@ -42,7 +45,7 @@ class Timeline:
     end: float = 0
 
     def play(self) -> Timeline:
-        x = cost_model.constants()
+        x = constants_of("dense", {"m": 4096, "n": 4096, "k": 7168}, HOPPER_TARGET)
         self.multiply = 2.0 * self.cols  # cycles that 64 rows of a K block keep the tensor cores
         self.promote = self.cols / 2 * x["promote_cycles"]
         self.wait = x["overlap_cycles"] / 2 if self.overlapped else x["chain_cycles"]
@@ -210,9 +213,9 @@ def draw_model_error() -> None:
     from calibrate import Data
 
     data = Data(*sorted(RESULTS.glob("calibration_h200*.json")))
-    ratio = cost_model.estimate_us(cost_model.constants_of(data.configs), data.configs, data.num_sms) / data.us
+    ratio = data.estimate_us({}) / data.us
     figure, axis = plt.subplots(figsize=(7, 3.2), constrained_layout=True)
-    few = data.configs.m <= 128
+    few = data.m <= 128
     for chosen, colour, label in ((few, ORANGE, "M <= 128"), (~few, BLUE, "M > 128")):
         axis.scatter(
             data.us[chosen] / data.best[chosen], ratio[chosen], s=3, color=colour, label=label, rasterized=True

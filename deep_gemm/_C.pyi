@@ -257,11 +257,19 @@ def scale_layout_arch(tensor: Tensor, /) -> str:
 # csrc/models_api.cpp: what selection believes of single architectures.
 
 def recorded_constants() -> Mapping[str, float]:
-    """What the cost model goes by for this thread's latest recorded call (SM80, SM100, SM120), by name."""
+    """What the cost model goes by for this thread's latest recorded call, by name."""
 
-def recorded_estimates(constants: Mapping[str, float], /) -> Mapping[str, float]:
-    """Legal configs for this thread's latest recorded call (SM80, SM100, SM120), by their text, with what they would
-    cost in microseconds if these were constants of the cost model; those that are not named stay as they are."""
+def new_estimates() -> int:
+    """A list of calls' configs, whose costs are asked again and again; a key to it."""
+
+def delete_estimates(key: int, /) -> None: ...
+def add_to_estimates(key: int, configs: Sequence[str], /) -> Mapping[str, float]:
+    """Those of these configs (of all, where there are none) that are legal for this thread's latest recorded call, by
+    their text, with what they cost in microseconds."""
+
+def estimates(key: int, constants: Mapping[str, float], /) -> bytes:
+    """What all configs that were added would cost in microseconds, as doubles, if these were constants of the cost
+    model; those that are not named stay as they are."""
 
 def cta_order_by_gpc(num_sms: int, clusters: int, size: int, /) -> Sequence[int]:
     """Where clusters of CTAs begin to walk the tiles, where that is by GPC: docs/kernels/tiles.md, "Clusters"."""

@@ -3,7 +3,7 @@
     python benchmarks/calibrate.py measure --out results                     # on the GPU: results/calibration.json
     python benchmarks/first_day/fit.py results/calibration.json --out results    # results/fit.json
 
-The formulas are the library's own (C.recorded_estimates). What is minimised is the mean square of log(estimate /
+The formulas are the library's own (C.estimates). What is minimised is the mean square of log(estimate /
 time), and of what the model's picks lose. A constant may become a quarter of what it is or four times as much, no
 more: beyond that the formula is wrong, and not its constant.
 """
@@ -22,7 +22,8 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 import paths  # noqa: F401
-from field_calls import constants_of, estimates_of
+from estimates import Estimates, text_of
+from field_calls import constants_of
 from machine import read_calibration
 from predict import fields_of
 from shapes import sizes_of
@@ -39,24 +40,21 @@ class Problem:
     target: str
     us: dict[str, float]  # by config
 
+    def __post_init__(self) -> None:
+        self._estimates = Estimates()
+        self.configs = list(self._estimates.add(self.grouping, self.fields, self.target, list(self.us)))
+
     def assumed(self) -> dict[str, float]:
         return constants_of(self.grouping, self.fields, self.target)
 
     def estimates(self, constants: dict[str, float]) -> dict[str, float]:
-        found = estimates_of(self.grouping, self.fields, self.target, constants)
-        return {config: us for config, us in found.items() if config in self.us}
+        """Of the configs that were measured and are legal."""
+        return dict(zip(self.configs, self._estimates.us(constants), strict=True))
 
     def regret(self, constants: dict[str, float]) -> float:
         """Time of the config that the model would pick among those measured, over the best one's."""
         estimates = self.estimates(constants)
         return self.us[min(estimates, key=estimates.__getitem__)] / min(self.us[config] for config in estimates)
-
-
-def text_of(config: list[int]) -> str:
-    """As C.recorded_estimates names a config."""
-    swapped, rows, cols, *cluster, k_warpgroups = config
-    shape = "x".join(map(str, cluster))
-    return f"{'swapped' if swapped else 'straight'} {rows}x{cols} cluster {shape} k_warpgroups {k_warpgroups}"
 
 
 def problems_of(files: list[Path]) -> list[Problem]:
@@ -71,7 +69,7 @@ def problems_of(files: list[Path]) -> list[Problem]:
             sizes = sizes_of(entry["case"], entry.get("total"), entry.get("seed", 0))
             us = {text_of(config): time for *config, time in entry["rows"]}
             problem = Problem(entry["case"], *fields_of(sizes, num_sms), target, us)
-            if problem.estimates({}):
+            if problem.configs:
                 found.append(problem)
     return found
 

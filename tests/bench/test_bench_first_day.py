@@ -13,7 +13,8 @@ import sys
 from pathlib import Path
 
 import pytest
-from field_calls import constants_of, estimates_of
+from estimates import estimates_of
+from field_calls import constants_of
 
 ROOT = Path(__file__).resolve().parents[2]
 BENCHMARKS = ROOT / "benchmarks"

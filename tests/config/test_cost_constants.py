@@ -1,16 +1,17 @@
-"""Cost models with constants that are tried: what blackwell_first_day.sh fits."""
+"""Cost models with constants that are tried: what calibrate.py and blackwell_first_day.sh fit."""
 
 from __future__ import annotations
 
 import pytest
-from field_calls import constants_of, estimates_of, explain
+from estimates import Estimates, estimates_of
+from field_calls import constants_of, explain
 
 PROBLEMS = {
     "few tokens": ("dense", {"m": 16, "n": 7168, "k": 16384}),
     "many tokens": ("dense", {"m": 4096, "n": 4096, "k": 7168}),
     "experts": ("masked", {"m": 4096, "n": 4096, "k": 7168, "groups": 32, "expected_m": 20}),
 }
-TARGETS = ("sm_100f", "sm_120a", "sm_80")
+TARGETS = ("sm_100f", "sm_120a", "sm_80", "sm_90a")
 
 
 def problem(name: str) -> tuple[str, dict[str, int]]:
@@ -46,8 +47,18 @@ def test_what_a_gpu_of_a_target_has_is_among_them() -> None:
     assert rates[0] < rates[1] / 1.5
 
 
-def test_unknown_constants_and_other_targets_are_refused() -> None:
+def test_unknown_constants_are_refused() -> None:
     with pytest.raises(ValueError, match="cost model of sm100 has no constant launch"):
         estimates_of(*problem("few tokens"), "sm_100f", {"launch": 1.0})
-    with pytest.raises(ValueError, match="for SM80, SM100 and SM120, not for sm90"):
-        estimates_of(*problem("few tokens"), "sm_90a", {})
+
+
+def test_some_configs_of_several_calls() -> None:
+    """In the order in which they were added; those that are not legal are left out."""
+    estimates, added = Estimates(), []
+    for name in PROBLEMS:
+        grouping, fields = problem(name)
+        configs = list(estimates_of(grouping, fields, "sm_90a", {}))
+        found = estimates.add(grouping, fields, "sm_90a", [*configs[3:9], "straight 1x1 cluster 1x1x1 k_warpgroups 1"])
+        assert list(found) == configs[3:9]
+        added += found.values()
+    assert list(estimates.us({})) == added

@@ -118,15 +118,9 @@ def explain(grouping: str, fields: Fields, target: str = HOPPER_TARGET, gpu: str
 
 
 def constants_of(grouping: str, fields: Fields, target: str, gpu: str | None = None) -> dict[str, float]:
-    """What the cost model (of SM80, SM100 or SM120) goes by for the call."""
+    """What the cost model goes by for the call."""
     with recorded(grouping, fields, target, gpu):
         return dict(C.recorded_constants())
-
-
-def estimates_of(grouping: str, fields: Fields, target: str, constants: Mapping[str, float]) -> dict[str, float]:
-    """Legal configs by their text, and what they would cost with other constants in the cost model."""
-    with recorded(grouping, fields, target):
-        return dict(C.recorded_estimates(constants))
 
 
 @contextmanager

@@ -1,5 +1,4 @@
-// Hopper: what a config costs, by a model that was fitted to measurements. benchmarks/cost_model.py is the same in
-// numpy.
+// Hopper: what a config costs, by a model that was fitted to measurements (benchmarks/calibrate.py).
 #pragma once
 
 #include <deep_gemm/arch/sm90_memory.cuh>

@@ -1,4 +1,4 @@
-// Hopper: the constants of the cost model. benchmarks/cost_model.py reads them here.
+// Hopper: the constants of the cost model.
 #pragma once
 
 #include <deep_gemm/config.cuh>
