@@ -1,4 +1,5 @@
-"""Fits the constants of SM100's or SM120's cost model (csrc/config/*/cost_constants.hpp) to measured configs.
+"""Fits the constants of an architecture's cost model (csrc/config/*/cost_constants.hpp) to measured configs: SM80's,
+SM100's, SM120's, all constants at once. (Hopper's, of which much was measured: ../fit.py.)
 
     python benchmarks/calibrate.py measure --out results                     # on the GPU: results/calibration.json
     python benchmarks/first_day/fit.py results/calibration.json --out results    # results/fit.json

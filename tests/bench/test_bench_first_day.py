@@ -81,14 +81,17 @@ def test_its_setup_installs_what_the_fit_needs_at_its_pin(tmp_path) -> None:
     )
 
 
-def test_a_fit_finds_the_constants_that_made_the_times(part, tmp_path) -> None:
+@pytest.mark.parametrize(
+    ("target", "memory"), [("sm_100f", {"memory_gb_per_s": 5000.0}), ("sm_80", {"memory_bytes_per_cycle": 10.0})]
+)
+def test_a_fit_finds_the_constants_that_made_the_times(part, target, memory) -> None:
     fit = part("fit")
-    true = {"memory_gb_per_s": 5000.0, "launch_us": 5.0, "l2_bytes_per_cycle": 48.0}
+    true = {"launch_us": 5.0, "l2_bytes_per_cycle": 48.0, **memory}
     problems = []
     for case in CASES:
         grouping, fields = fit.fields_of(fit.sizes_of(case), 148)
-        us = dict(estimates_of(grouping, fields, "sm_100f", true))
-        problems.append(fit.Problem(case, grouping, fields, "sm_100f", us))
+        us = estimates_of(grouping, fields, target, true)
+        problems.append(fit.Problem(case, grouping, fields, target, us))
     before, after = fit.summary(problems, {}), fit.summary(problems, fit.fit(problems, 1.5, 0))
     assert after["loss"] < before["loss"] / 20
     assert after["mean_regret"] <= before["mean_regret"]
