@@ -8,8 +8,7 @@ from pathlib import Path
 
 import numpy as np
 import paths  # noqa: F401
-from estimates import Estimates, text_of
-from field_calls import constants_of
+from estimates import Estimates, constants_of, text_of
 from machine import read_calibration
 from predict import fields_of
 from shapes import KINDS, sizes_of

@@ -15,7 +15,7 @@ from pathlib import Path
 
 import matplotlib
 import paths  # noqa: F401
-from field_calls import constants_of
+from estimates import constants_of
 
 matplotlib.use("svg")
 import matplotlib.pyplot as plt

@@ -23,8 +23,7 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 import paths  # noqa: F401
-from estimates import Estimates, text_of
-from field_calls import constants_of
+from estimates import Estimates, constants_of, text_of
 from machine import read_calibration
 from predict import fields_of
 from shapes import sizes_of

@@ -13,8 +13,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from estimates import estimates_of
-from field_calls import constants_of
+from estimates import constants_of, estimates_of
 
 ROOT = Path(__file__).resolve().parents[2]
 BENCHMARKS = ROOT / "benchmarks"

@@ -6,8 +6,9 @@ import math
 
 import pytest
 from candidates import Candidate, parse
+from estimates import constants_of
 from fake_driver import lines_of
-from field_calls import constants_of, explain, kernel_of
+from field_calls import explain, kernel_of
 
 import deep_gemm
 from deep_gemm._extension import C

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import pytest
-from estimates import Estimates, estimates_of
-from field_calls import constants_of, explain
+from estimates import Estimates, constants_of, estimates_of
+from field_calls import explain
 
 PROBLEMS = {
     "few tokens": ("dense", {"m": 16, "n": 7168, "k": 16384}),

@@ -32,6 +32,12 @@ class Estimates:
         return array("d", C.estimates(self._key, constants))
 
 
+def constants_of(grouping: str, fields: Fields, target: str, gpu: str | None = None) -> dict[str, float]:
+    """What the cost model goes by for the call."""
+    with recorded(grouping, fields, target, gpu):
+        return dict(C.recorded_constants())
+
+
 def estimates_of(grouping: str, fields: Fields, target: str, constants: Mapping[str, float]) -> dict[str, float]:
     """Of one call's legal configs, by their text."""
     estimates = Estimates()

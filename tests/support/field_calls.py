@@ -117,12 +117,6 @@ def explain(grouping: str, fields: Fields, target: str = HOPPER_TARGET, gpu: str
         return str(C.explain_recorded())
 
 
-def constants_of(grouping: str, fields: Fields, target: str, gpu: str | None = None) -> dict[str, float]:
-    """What the cost model goes by for the call."""
-    with recorded(grouping, fields, target, gpu):
-        return dict(C.recorded_constants())
-
-
 @contextmanager
 def recorded(grouping: str, fields: Fields, target: str, gpu: str | None = None) -> Iterator[None]:
     """The call was made, and is this thread's latest one."""
