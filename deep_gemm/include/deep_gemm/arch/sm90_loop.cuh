@@ -65,7 +65,7 @@ constexpr bool frees_early(const GemmConfig& c) {
 }
 
 /// Whether warpgroups that rescale one set of sums issue a group's products in order: in the widest tiles 2 to 8 %
-/// faster, but with groups of half a block (docs/notes/packed-speed.md).
+/// faster, except with groups of half a block (docs/notes/packed-speed.md).
 constexpr bool rescales_in_order(const GemmConfig& c) {
     return c.sm90.rescales && c.row_scales().k != kPackedK / 2 && c.stages_of_block() > 1 && c.tile.cols == 256;
 }
