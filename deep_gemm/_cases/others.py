@@ -7,6 +7,7 @@ from typing import Any
 import torch
 
 from .. import layout, logits, quantize, routing, utils
+from ..epilogue import GeGLU
 from ..utils.math import cast_back_from_fp4, unpack_ue8m0_from_int
 from .case import Case, Wanted, byte_count
 from .products import _calc_diff
@@ -83,15 +84,17 @@ def quantised(name: str, shape: tuple[int, ...], wanted: Wanted) -> Case:
     """MxK; of gated ones MxK for gates and ups of K / 2 each."""
     _require(name, shape, "MxK")
     x = wanted.normal(*shape).bfloat16()
-    function: Any = getattr(quantize, name.removeprefix("quantize."))
     kind = name.removeprefix("quantize.")
+    function: Any = getattr(quantize, kind)
+    is_gated = "glu" in kind or kind.startswith("gated")
+    gate = (GeGLU(),) if kind.startswith("gated") else ()  # swiglu_fp8 and swiglu_int8 make theirs
     result: list[Any] = []
 
     def call() -> None:
-        result[:] = function(x)
+        result[:] = function(x, *gate)
 
     def check() -> float:
-        if "glu" not in kind:  # to the bit what torch makes of the same numbers
+        if not is_gated:  # to the bit what torch makes of the same numbers
             given, made = [part.cpu() for part in result], _by_torch(kind, x.cpu())
             same = all(torch.equal(_bytes(got), _bytes(part)) for got, part in zip(given, made, strict=True))
             return 0.0 if same else float("inf")
@@ -101,7 +104,7 @@ def quantised(name: str, shape: tuple[int, ...], wanted: Wanted) -> Case:
         spread = s.double()[:, None] if s.dim() == 1 else s.double().repeat_interleave(128, 1)[:, : q.shape[1]]
         return _calc_diff(q.double() * spread, activation(gate) * up)
 
-    codes = x.numel() // (2 if "glu" in kind or "fp4" in kind else 1)
+    codes = x.numel() // (2 if is_gated or "fp4" in kind else 1)
     return Case(name, shape, call, check, flops=0, bytes=x.nbytes + codes, limit=_QUANTISED)
 
 
