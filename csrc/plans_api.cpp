@@ -27,11 +27,10 @@ void force_config(bool simulated, int64_t index, int64_t m, int64_t n, int64_t k
                         .preconvert = value_at<Preconvert>(preconvert, "what is converted before the product")};
     std::string_view rejection = kUnknownTiling;
     for (const Pair& pair : kPairs) {
-        Problem p{.a = {.element = pair.a, .scaling = pair.scalings_a[0]},
-                  .b = {.element = pair.b, .scaling = pair.scalings_b[0]},
-                  .m = to_int32(m, "M"),
-                  .n = to_int32(n, "N"),
-                  .k = to_int32(k, "K")};
+        Problem p;
+        p.a = {.element = pair.a, .scaling = pair.scalings_a[0]};
+        p.b = {.element = pair.b, .scaling = pair.scalings_b[0]};
+        p.m = to_int32(m, "M"), p.n = to_int32(n, "N"), p.k = to_int32(k, "K");
         CallSettings::of(device.id()).apply(p, device.facts());
         if (!pair.is_of(p.arch)) continue;
         const Candidate candidate = make_candidate(p, tiling);

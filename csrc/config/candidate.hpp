@@ -92,23 +92,9 @@ struct Choice : Candidate {
     CtaOrder cta_order = {};
 };
 
-/// What a kernel computes of a problem, as calls give it.
+/// What a kernel multiplies of a problem, as calls give it.
 inline GemmTask task_of(const Problem& p) {
-    GemmTask task{.grouping = p.grouping,
-                  .a = p.a,
-                  .b = p.b,
-                  .output = p.output,
-                  .add_c = p.add_c != 0,
-                  .asymmetric_a = p.asymmetric_a != 0,
-                  .alpha = p.alpha != 0,
-                  .bias = p.bias,
-                  .row_scale = p.row_scale != 0,
-                  .random_rounding = p.random_rounding != 0,
-                  .clamped = p.clamped != 0,
-                  .output_scaling = p.output_scaling,
-                  .shape = p.compiled,
-                  .heads = p.heads,
-                  .gate = p.gate};
+    GemmTask task{.grouping = p.grouping, .a = p.a, .b = p.b, .output = p.output, .shape = p.compiled};
     task.b.near_scales = 0;  // what a config makes use of, it says itself
     return task;
 }

@@ -41,6 +41,11 @@ struct Names<GateRows> {
                                                                        "packed_interleaved", "eights"};
 };
 
+template <>
+struct Names<Rounding> {
+    static constexpr std::string_view kType = "Rounding", kValues[] = {"nearest", "at_random", "clamped"};
+};
+
 template <typename Enum>
 constexpr std::string_view name(Enum value)
     requires requires { Names<Enum>::kValues; }
@@ -117,14 +122,20 @@ inline constexpr auto kFieldsOf<Gated> =
     std::tuple{Field{"kind", &Gated::kind}, Field{"rows", &Gated::rows}, Field{"partial", &Gated::partial}};
 template <>
 inline constexpr auto kFieldsOf<GemmTask> = std::tuple{
-    Field{"grouping", &GemmTask::grouping},   Field{"a", &GemmTask::a, true},
-    Field{"b", &GemmTask::b, true},           Field{"output", &GemmTask::output, true},
-    Field{"add_c", &GemmTask::add_c},         Field{"asymmetric_a", &GemmTask::asymmetric_a},
-    Field{"alpha", &GemmTask::alpha},         Field{"bias", &GemmTask::bias},
-    Field{"row_scale", &GemmTask::row_scale}, Field{"random_rounding", &GemmTask::random_rounding},
-    Field{"clamped", &GemmTask::clamped},     Field{"output_scaling", &GemmTask::output_scaling},
-    Field{"shape", &GemmTask::shape},         Field{"heads", &GemmTask::heads},
-    Field{"gate", &GemmTask::gate},
+    Field{"grouping", &GemmTask::grouping},   Field{"a", &GemmTask::a, true},   Field{"b", &GemmTask::b, true},
+    Field{"output", &GemmTask::output, true}, Field{"shape", &GemmTask::shape},
+};
+template <>
+inline constexpr auto kFieldsOf<Epilogue> = std::tuple{
+    Field{"asymmetric_a", &Epilogue::asymmetric_a},
+    Field{"alpha", &Epilogue::alpha},
+    Field{"add_c", &Epilogue::add_c},
+    Field{"row_scale", &Epilogue::row_scale},
+    Field{"bias", &Epilogue::bias},
+    Field{"gate", &Epilogue::gate, true},
+    Field{"rounding", &Epilogue::rounding},
+    Field{"output_scaling", &Epilogue::output_scaling},
+    Field{"heads", &Epilogue::heads},
 };
 template <>
 inline constexpr auto kFieldsOf<SplitK> =
@@ -170,6 +181,7 @@ inline constexpr auto kFieldsOf<sm100::Schedule> = std::tuple{
 /// What a config is made of.
 template <>
 inline constexpr auto kFieldsOf<GemmConfig> = std::tuple{Base<GemmTask>{"GemmTask"},
+                                                         Base<Epilogue>{"Epilogue"},
                                                          Base<TilePlan>{"TilePlan"},
                                                          Field{"arch", &GemmConfig::arch},
                                                          Field{"sm80::Schedule", &GemmConfig::sm80},

@@ -35,34 +35,24 @@ struct GpuRates {
 };
 
 /// Plain 32-bit fields without padding, so that a problem is hashed and compared as bytes.
-struct Problem {
+struct Problem : Epilogue {
     Arch arch = Arch::sm90;
     Grouping grouping = Grouping::dense;
     Operand a = {Element::e4m3, Major::k, kRowScales};
     Operand b = {Element::e4m3, Major::k, kBlockScales};
     Element output = Element::bf16;
-    Element bias = Element::none;
     int32_t m = 0, n = 0, k = 0;  // m is max_m of a masked problem, k the sum over groups that divide it
     int32_t num_groups = 1;
     int32_t expected_m = 0;     // rows of a group, as far as the host knows (0: unknown): masked and psum problems
     int32_t m_alignment = 128;  // of the groups' first rows: contiguous and psum problems
-    int32_t add_c = 0;
-    int32_t in_place = 0;         // C is D
-    int32_t alpha = 0;            // sums are multiplied by a factor
-    int32_t row_scale = 0;        // D's rows are multiplied by a number each
-    int32_t random_rounding = 0;  // of a D of BF16
-    int32_t clamped = 0;          // what is quantised is rounded to BF16 and bounded first
-    int32_t asymmetric_a = 0;     // A's integers have zero points
-    int32_t int4_a = 0;           // they come two along K a byte: [M, K / 2]
-    int32_t group_maps = 0;       // K groups are matrices of their own
-    int32_t aligned_store = 1;    // D's base and rows start at multiples of 16 bytes
+    int32_t in_place = 0;       // C is D
+    int32_t int4_a = 0;         // A's integers come two along K a byte: [M, K / 2]
+    int32_t group_maps = 0;     // K groups are matrices of their own
+    int32_t aligned_store = 1;  // D's base and rows start at multiples of 16 bytes
     // Bytes, see alignment_of; of an MN-major operand, between lines along M or N.
     int32_t row_alignment_a = kBestAlignment, row_alignment_b = kBestAlignment;
     // Scales come through a kernel that packs them, which can write words in any order (CopyPlan::a_in_blocks).
     int32_t packs_scales_a = 0, packs_scales_b = 0;
-    Scaling output_scaling = {};  // of D, where it is stored with scales
-    Gated gate = {};              // two columns of the product make one of D
-    HeadSplits heads = {};        // of D's columns, where some between them are left out
     CompiledShape compiled = {};  // extents that the caller wants compiled in; 0 otherwise
 
     // The device's, and what the caller set for it (csrc/api/call/call_settings.hpp).
@@ -79,10 +69,6 @@ struct Problem {
     int32_t block_m_multiple = 1, block_n_multiple = 1;  // a tile's height and width must be multiples of these
 
     bool operator==(const Problem&) const = default;
-    /// Whether an epilogue's steps make something of complete sums.
-    bool has_steps() const { return alpha || row_scale || random_rounding || gate.any() || output_scaling.any(); }
-    /// Whether columns of D that share a scale are of twice as many rows of weights.
-    constexpr bool quantises_gates() const { return gate.any() && output_scaling.any(); }
 };
 static_assert(std::has_unique_object_representations_v<Problem>);
 
@@ -99,7 +85,7 @@ struct ProblemHash {
 };
 
 /// Whether D is added to where it lies, by the L2.
-constexpr bool adds_in_place(const Problem& p) { return p.add_c != 0 && p.in_place != 0 && p.output == Element::fp32; }
+constexpr bool adds_in_place(const Problem& p) { return p.add_c && p.in_place != 0 && p.output == Element::fp32; }
 
 /// Most of K of which the sum of any 8-bit integers is within s32: 2^31 / (-128)^2, less one. With zero points of one
 /// of them, from -128 to 127 too: 2^31 / (255 * 128).

@@ -1,4 +1,4 @@
-// D with scales of its own (GemmTask::output_scaling): which tiles find them.
+// D with scales of its own (Epilogue::output_scaling): which tiles find them.
 #pragma once
 
 #include <deep_gemm/config.cuh>

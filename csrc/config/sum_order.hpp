@@ -38,7 +38,7 @@ constexpr bool keeps_sum_order(const Problem& p) { return p.grouping == Grouping
 inline Problem usual_form(Problem p) {
     const bool gradient = p.a.scaling == kRowScales && p.b.scaling == kRowScales;
     p.output = gradient ? Element::fp32 : Element::bf16;
-    p.add_c = p.in_place = gradient, p.aligned_store = 1, p.output_scaling = {};
+    p.add_c = gradient, p.in_place = gradient, p.aligned_store = 1, p.output_scaling = {};
     return p;
 }
 

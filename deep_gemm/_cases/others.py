@@ -7,7 +7,7 @@ from typing import Any
 import torch
 
 from .. import layout, logits, quantize, routing, utils
-from ..epilogue import GeGLU
+from ..epilogue import SwiGLU
 from ..utils.math import cast_back_from_fp4, unpack_ue8m0_from_int
 from .case import Case, Wanted, byte_count
 from .products import _calc_diff
@@ -86,8 +86,8 @@ def quantised(name: str, shape: tuple[int, ...], wanted: Wanted) -> Case:
     x = wanted.normal(*shape).bfloat16()
     kind = name.removeprefix("quantize.")
     function: Any = getattr(quantize, kind)
-    is_gated = "glu" in kind or kind.startswith("gated")
-    gate = (GeGLU(),) if kind.startswith("gated") else ()  # swiglu_fp8 and swiglu_int8 make theirs
+    is_gated = kind.startswith(("gated", "swiglu"))
+    gate = (SwiGLU(),) if kind.startswith("gated") else ()  # swiglu_fp8 and swiglu_int8 make theirs
     result: list[Any] = []
 
     def call() -> None:
@@ -99,17 +99,12 @@ def quantised(name: str, shape: tuple[int, ...], wanted: Wanted) -> Case:
             same = all(torch.equal(_bytes(got), _bytes(part)) for got, part in zip(given, made, strict=True))
             return 0.0 if same else float("inf")
         gate, up = x.double().chunk(2, 1)
-        activation = torch.nn.functional.silu if kind.startswith("swiglu") else _gelu
         q, s = result
         spread = s.double()[:, None] if s.dim() == 1 else s.double().repeat_interleave(128, 1)[:, : q.shape[1]]
-        return _calc_diff(q.double() * spread, activation(gate) * up)
+        return _calc_diff(q.double() * spread, torch.nn.functional.silu(gate) * up)
 
     codes = x.numel() // (2 if is_gated or "fp4" in kind else 1)
     return Case(name, shape, call, check, flops=0, bytes=x.nbytes + codes, limit=_QUANTISED)
-
-
-def _gelu(x: torch.Tensor) -> torch.Tensor:
-    return torch.nn.functional.gelu(x, approximate="tanh")
 
 
 def _bytes(tensor: torch.Tensor) -> torch.Tensor:

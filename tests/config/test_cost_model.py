@@ -16,16 +16,20 @@ SOURCE = """
 #include <cstdio>
 using namespace deep_gemm;
 int main() {
-    const Problem few{.grouping = Grouping::masked, .m = 1024, .num_groups = 6, .expected_m = 128},
-        five{.grouping = Grouping::m_contiguous, .m = 5120, .num_groups = 5, .m_alignment = 128};
+    Problem few, five;
+    few.grouping = Grouping::masked, few.m = 1024, few.num_groups = 6, few.expected_m = 128;
+    five.grouping = Grouping::m_contiguous, five.m = 5120, five.num_groups = 5;
     for (const Problem& p : {few, five})
         for (const int32_t height : {64, 128, 192, 256}) {
             const ExpectedBlocks blocks = sm90::expected_tiles(p, height);
             std::printf("%.9g %.9g\\n", blocks.mean, blocks.scatter);
         }
-    for (const int32_t rows : {64, 192})
-        std::printf("%.9g 0\\n", sm90::expected_row_steps(
-            {.grouping = Grouping::masked, .m = 1024, .num_groups = 10, .expected_m = rows}));
+    Problem ten;
+    ten.grouping = Grouping::masked, ten.m = 1024, ten.num_groups = 10;
+    for (const int32_t rows : {64, 192}) {
+        ten.expected_m = rows;
+        std::printf("%.9g 0\\n", sm90::expected_row_steps(ten));
+    }
 }
 """
 

@@ -19,7 +19,7 @@ struct Toy {
     static std::vector<Tiling> tilings(const Problem&) { return {{false, 64, 64}, {false, 256, 64}, {false, 128, 64}}; }
     static bool has_tiling(const Problem&, const Tiling&) { return true; }
     static GemmConfig configure(const Problem&, const Tiling& tiling) {
-        return {{}, {.tile = {tiling.tile_rows, tiling.tile_cols, 128}, .stages = 0}, Arch::sm100};
+        return {{}, {}, {.tile = {tiling.tile_rows, tiling.tile_cols, 128}, .stages = 0}, Arch::sm100};
     }
     static std::string_view rejection(const Problem&, const GemmConfig& c, int64_t) {
         return c.tile.rows == 64 ? "too low" : "";

@@ -140,9 +140,15 @@ def slow_fence(code: list[int]) -> str | None:
     return f"instructions {slow} wait until other SMs see all writes" if slow else None
 
 
+def local_loads(code: list[int]) -> str | None:
+    """Registers that are indexed while a kernel runs, as where it reads its config then: an array is in memory."""
+    found = [i for i, word in enumerate(code) if word & sass.OPCODE == sass.LDL]
+    return f"instructions {found} load from local memory" if found else None
+
+
 def wrong_code(text: str) -> str | None:
     code = sass.instructions(C.jit_compile(sass.entry(text), text, HOPPER_TARGET, "cubin"))
-    lost = lost_operand(text, code) or early_arrival(code)
+    lost = lost_operand(text, code) or early_arrival(code) or local_loads(code)
     if is_packed(text):  # loops of other opcodes
         return lost or slow_fence(code)
     return lost or slow_loop(text, code) or wrong_yields(text, code) or slow_fence(code)
@@ -168,6 +174,19 @@ def test_no_kernel_spills_or_keeps_wgmma_waiting(part):
     found, texts = chosen()
     failed = failures(found, texts[part::PARTS])
     assert not failed, failed
+
+
+INDEXED = """
+extern "C" __global__ void planted(const int* at, float* out) {
+    float values[32];
+    for (int i = 0; i < 32; ++i) values[at[i] & 31] = out[i];
+    out[threadIdx.x] = values[at[threadIdx.x] & 31];
+}
+"""
+
+
+def test_indexed_registers_are_found():
+    assert local_loads(sass.instructions(C.jit_compile("planted", INDEXED, HOPPER_TARGET, "cubin")))
 
 
 MOVED = """

@@ -15,7 +15,7 @@ KERNEL = """
 #include <deep_gemm/mma/sm90/issue_order.cuh>
 #include <deep_gemm/ptx/memory.cuh>
 using namespace deep_gemm;
-constexpr GemmConfig kConfig{{}, {.tile = {128, 192, 128}}, Arch::sm90,
+constexpr GemmConfig kConfig{{}, {}, {.tile = {128, 192, 128}}, Arch::sm90,
                              {}, {.math_warpgroups = 2, .look_ahead = LOOK_AHEAD}};
 struct Params { int* turns; int* count; long rounds; };
 extern "C" __global__ void __launch_bounds__(256) issue_order(const __grid_constant__ Params params) {

@@ -18,7 +18,7 @@ FETCHED = "cp.async.bulk.prefetch.tensor.3d.L2.global"
 KERNEL = """
 #include <deep_gemm/load/sm90/likely_tile.cuh>
 using namespace deep_gemm;
-constexpr GemmConfig kConfig{{.grouping = Grouping::KIND},
+constexpr GemmConfig kConfig{{.grouping = Grouping::KIND}, {},
                              {.swap_ab = SWAPPED, .tile = {128, 32, 128}, .group_capacity = 32}};
 struct Params { const int* sizes; int* found; long n; long groups; long strip; long blocks; };
 

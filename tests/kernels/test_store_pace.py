@@ -13,7 +13,8 @@ MAX_CYCLES = 2 * 1024  # of a K block of 256x128: twice what the tensor cores ta
 KERNEL = """
 #include <deep_gemm/store/sm90/store_role.cuh>
 using namespace deep_gemm;
-constexpr GemmConfig kConfig{{}, {.tile = {256, 128, 128}}, Arch::sm90, {}, {.math_warpgroups = 2, .look_ahead = true}};
+constexpr GemmConfig kConfig{{}, {}, {.tile = {256, 128, 128}}, Arch::sm90, {},
+                             {.math_warpgroups = 2, .look_ahead = true}};
 struct Params { long* cycles; long between; long blocks; long blocks_after; };
 using Pace = StorePace<kConfig>;
 

@@ -19,6 +19,7 @@ WGMMA_REGISTERS = (0xDF0, 0xDF1, 0xDF3)  # the same with A in registers: of TF32
 WARPGROUP, EXIT = 0x9C5, 0x94D  # the fence of wgmma, and its wait
 WAITS = 1 << 47  # of WARPGROUP: the wait
 LDS, SYNCS_ARRIVE = 0x984, 0x9A7  # load from shared memory, arrival at a barrier
+LDL = 0x983  # load from local memory
 SYNCS_INIT, SYNCS_WAIT, BAR = 0x5B2, 0x5A7, 0xB1D  # a barrier is initialised, waited for; one of all threads
 BAR_BY_REGISTER = 0x51D  # a named barrier, whose number a register holds
 CLUSTER_ARRIVE, CLUSTER_WAIT = 0x9C7, 0xDC7  # UCGABAR_ARV, UCGABAR_WAIT: the barrier of a cluster

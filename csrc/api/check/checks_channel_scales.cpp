@@ -45,12 +45,12 @@ void check_rounding(GemmCall& call, int64_t rounding, const TensorView& d) {
     if (rounding == kRoundAtRandom) {
         require_type(p.output == Element::bf16, "d must be bfloat16 where it is rounded at random, got ",
                      describe(d.dtype()));
-        require(p.add_c == 0, "c must be None where d is rounded at random");
-        p.random_rounding = 1;
+        require(!p.add_c, "c must be None where d is rounded at random");
+        p.rounding = Rounding::at_random;
     } else if (rounding > 0) {
         require_type(p.output == Element::e4m3, "d must be float8_e4m3fn for FP8CastWithClamp, got ",
                      describe(d.dtype()));
-        p.clamped = 1;
+        p.rounding = Rounding::clamped;
         call.clamp.bound = std::bit_cast<float>(static_cast<uint32_t>(rounding));
     }
 }

@@ -70,7 +70,7 @@ void check_output_scales(GemmCall& call, const OutputArgument& d, const Axes& ax
 
 void check_lone_words(const GemmCall& call) {
     const bool lone = call.problem.output_scaling == kExponents32 && call.d.cols <= kExponents128.k;
-    require(!lone || call.problem.clamped != 0, kName,
+    require(!lone || call.problem.rounding == Rounding::clamped, kName,
             " must be float32, or those of FP8CastWithClamp (int32, for 32 columns), where d has at most ",
             kExponents128.k, " columns, got int32 beside ", call.d.cols,
             " columns: one word of a row may be for 32 columns or for 128");

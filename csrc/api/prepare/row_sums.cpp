@@ -58,7 +58,7 @@ jit::KernelSources row_sums_sources(const Problem& p) {
 
 void require_row_sums(Device& device, GemmCall& call, void* stream, Workspace& workspace) {
     const Problem& p = call.problem;
-    if (p.asymmetric_a == 0 || call.sums_b.data != nullptr) return;
+    if (!p.asymmetric_a || call.sums_b.data != nullptr) return;
     const bool scaled = sums_are_scaled(p);
     const size_t bytes = sums_bytes(call.b);
     workspace = allocate_bytes(device, static_cast<int64_t>(bytes));

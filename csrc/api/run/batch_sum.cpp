@@ -81,7 +81,7 @@ bool run_batch_sum(GemmCall&& call) {
     const Matrix parts = make_parts(device, p, p.num_groups, workspace), c = call.c, d = call.d;
     const Element output = p.output;
     call.d = parts, call.c = {};
-    p.output = Element::fp32, p.add_c = p.in_place = 0, p.aligned_store = 1;
+    p.output = Element::fp32, p.add_c = false, p.in_place = 0, p.aligned_store = 1;
     run_checked_gemm(std::move(call), nullptr, Generation::now());
     launch_add_parts(device, parts, c, d, output, current_stream(device.id()));
     return true;

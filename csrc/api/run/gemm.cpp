@@ -68,7 +68,8 @@ void tune_and_launch(const Planned& planned, const GemmCall& call, const Launch&
 bool run_checked_gemm(GemmCall&& call, const CallKey* key, uint64_t generation) {
     check_counts(call);
     const Problem& problem = call.problem;
-    require_type(call.clamp.count == nullptr || problem.clamped != 0, "d must be a tensor, or a pair (tensor, scales)");
+    require_type(call.clamp.count == nullptr || problem.rounding == Rounding::clamped,
+                 "d must be a tensor, or a pair (tensor, scales)");
     check_lone_words(call);
     if (problem.m == 0 || problem.n == 0) return true;
     if (problem.num_groups == 0) return problem.grouping != Grouping::m_contiguous;

@@ -18,6 +18,7 @@ inline bool in_blocks(bool packs, int32_t tile_extent, const Problem& p, bool of
 /// A config without stages.
 inline GemmConfig configure(const Problem& p, const Tiling& tiling) {
     GemmConfig c{task_of(p),
+                 p,
                  {.swap_ab = tiling.swap_ab,
                   .tile = {tiling.tile_rows, tiling.tile_cols, stage_k_of(p.a, p.b)},
                   .cluster = tiling.cluster,

@@ -23,6 +23,7 @@ inline GemmConfig configure(const Problem& given, const Tiling& tiling, const Wa
     Operand a = p.a;
     if (multiplies_s4(p)) a.element = Element::s4i;
     GemmConfig c{task_of(p),
+                 p,
                  {.swap_ab = tiling.swap_ab,
                   .tile = {grid.rows, grid.cols, grid.k_warps * stage_k(a, p.b)},
                   .col_warps = grid.col_warps,

@@ -39,6 +39,7 @@ inline GemmConfig configure(const Problem& p, const Tiling& tiling) {
     const TileShape tile{tiling.tile_rows, tiling.tile_cols, stage_k(p, tiling)};
     GemmConfig c{
         task_of(p),
+        p,
         {.swap_ab = tiling.swap_ab,
          .tile = tile,
          .cluster = tiling.cluster,

@@ -105,11 +105,11 @@ inline constexpr SpillFamily kSpills[] = {
      }},
     {"it would spill registers: promoted sums of twice 64 rows are rounded at random",
      [](const Problem&, const GemmConfig& c) {
-         return has_two_sets(c) && c.random_rounding && is_tall(c) && c.tile.cols > 96;
+         return has_two_sets(c) && c.rounding == Rounding::at_random && is_tall(c) && c.tile.cols > 96;
      }},
     {"it would spill registers: steps with parameters, or random numbers, beside promoted sums",
      [](const Problem&, const GemmConfig& c) {
-         return promotes_plain(c) && (has_step_params(c) || c.random_rounding) &&
+         return promotes_plain(c) && (has_step_params(c) || c.rounding == Rounding::at_random) &&
                 (!c.gate.any() || c.block_sum() == Element::s32) &&
                 ((is_tall(c) && c.tile.cols >= 128) || c.tile.cols >= 160);
      }},

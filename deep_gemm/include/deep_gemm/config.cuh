@@ -9,13 +9,14 @@
 #include <deep_gemm/arch/sm100_schedule.cuh>
 #include <deep_gemm/arch/sm80_schedule.cuh>
 #include <deep_gemm/arch/sm90_schedule.cuh>
+#include <deep_gemm/epilogue.cuh>
 #include <deep_gemm/task.cuh>
 #include <deep_gemm/tile.cuh>
 
 namespace deep_gemm {
 
-/// What is computed, how it is cut up, and what only one architecture has to say of that.
-struct GemmConfig : GemmTask, TilePlan {
+/// What is multiplied, what becomes of the sums, how it is cut up, and what only one architecture has to say of that.
+struct GemmConfig : GemmTask, Epilogue, TilePlan {
     Arch arch = Arch::sm90;
     sm80::Schedule sm80 = {};
     sm90::Schedule sm90 = {};

@@ -1,8 +1,7 @@
-// What a kernel computes, on any architecture and however it is cut up.
+// What a kernel multiplies, on any architecture and however it is cut up.
 #pragma once
 
 #include <deep_gemm/format.cuh>
-#include <deep_gemm/gate.cuh>
 
 namespace deep_gemm {
 
@@ -40,43 +39,18 @@ struct CompiledShape {
     constexpr bool operator==(const CompiledShape&) const = default;
 };
 
-/// Of D's columns, which belong to heads: each has `left`, then `skipped` that are not the product's and stay as they
-/// are, then `right`.
-struct HeadSplits {
-    int32_t left = 0, skipped = 0, right = 0;
-
-    constexpr bool operator==(const HeadSplits&) const = default;
-    constexpr bool any() const { return skipped > 0; }
-    constexpr int32_t written() const { return left + right; }
-    /// Where in D a column of the product lies.
-    constexpr int32_t place(int32_t col) const {
-        const int32_t head = col / written();
-        return col + (head + (col - head * written() >= left ? 1 : 0)) * skipped;
-    }
-};
-
 /// Sums of integers are exact.
 constexpr Element sum_of(Element operand) {
     return facts(operand).kind == NumberKind::integer ? Element::s32 : Element::fp32;
 }
 
-/// D[M, N] = C + A[M, K] B[N, K].T, scales applied.
+/// D[M, N] = A[M, K] B[N, K].T, scales applied.
 struct GemmTask {
     Grouping grouping = Grouping::dense;
     Operand a = {Element::e4m3, Major::k, kRowScales};
     Operand b = {Element::e4m3, Major::k, kBlockScales};
     Element output = Element::bf16;
-    bool add_c = false;
-    bool asymmetric_a = false;     // A's integers have zero points
-    bool alpha = false;            // complete sums are multiplied by a factor, of each expert
-    Element bias = Element::none;  // a value for each N, added when sums are complete
-    bool row_scale = false;        // what is stored of a row is multiplied by a number of its own
-    bool random_rounding = false;  // to BF16
-    bool clamped = false;          // what is quantised is rounded to BF16, bounded, and counted where it was not
-    Scaling output_scaling = {};   // of a D of few bits: scales that the kernel finds and stores beside it
     CompiledShape shape = {};
-    HeadSplits heads = {};
-    Gated gate = {};  // two columns of the product make one of D
 
     constexpr bool operator==(const GemmTask&) const = default;
     /// Whether products of K blocks are scaled before they are added up.
@@ -88,9 +62,6 @@ struct GemmTask {
     static constexpr bool scales_blocks(const Scaling& s) {
         return (s.per_row() && !s.in_conversion()) || s.per_block();
     }
-    /// Columns of D that so many of the product make.
-    constexpr int32_t d_cols(int32_t cols) const { return gate.columns(cols); }
-    constexpr bool quantises_gates() const { return gate.any() && output_scaling.any(); }
     constexpr bool has_block_scales() const { return a.scaling.per_block() || b.scaling.per_block(); }
 };
 

@@ -10,7 +10,7 @@ namespace deep_gemm::epilogue {
 
 struct AddC {
     using Params = NoParams;  // where C lies others know too: they ask the L2 for it
-    static constexpr bool wanted(const GemmTask& task) { return task.add_c; }
+    static constexpr bool wanted(const GemmConfig& c) { return c.add_c; }
 
 #if defined(__CUDACC__)
     template <Constant<GemmConfig> c, typename Place, typename Padding>

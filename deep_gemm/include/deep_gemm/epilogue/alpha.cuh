@@ -7,7 +7,7 @@ namespace deep_gemm::epilogue {
 
 struct Alpha {
     using Params = PerChannel<float>;
-    static constexpr bool wanted(const GemmTask& task) { return task.alpha; }
+    static constexpr bool wanted(const GemmConfig& c) { return c.alpha; }
 
 #if defined(__CUDACC__)
     template <Constant<GemmConfig> c, typename Place, typename Padding>

@@ -14,7 +14,7 @@ struct Bias {
         int64_t group_stride;
         int32_t stride;
     };
-    static constexpr bool wanted(const GemmTask& task) { return task.bias != Element::none; }
+    static constexpr bool wanted(const GemmConfig& c) { return c.bias != Element::none; }
 
 #if defined(__CUDACC__)
     template <Constant<GemmConfig> c, typename Place, typename Padding>

@@ -17,7 +17,7 @@ struct Clamp {
         float bound;      // infinite: none
         uint32_t* count;  // or null
     };
-    static constexpr bool wanted(const GemmTask& task) { return task.clamped; }
+    static constexpr bool wanted(const GemmConfig& c) { return c.rounding == Rounding::clamped; }
 
 #if defined(__CUDACC__)
     template <Constant<GemmConfig> c, typename Place, typename Padding>

@@ -10,7 +10,7 @@ namespace deep_gemm::epilogue {
 
 struct ApplyGate {
     using Params = GateNumbers;
-    static constexpr bool wanted(const GemmTask& task) { return task.gate.any(); }
+    static constexpr bool wanted(const GemmConfig& c) { return c.gate.any(); }
 
 #if defined(__CUDACC__)
     /// `place` is that of the product, and has of both whatever makes one of its elements of D.

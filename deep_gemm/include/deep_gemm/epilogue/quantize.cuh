@@ -58,7 +58,7 @@ struct Quantise {
         void* scales;
         int64_t group_stride, k_stride;  // entries of four bytes
     };
-    static constexpr bool wanted(const GemmTask& task) { return task.output_scaling.any(); }
+    static constexpr bool wanted(const GemmConfig& c) { return c.output_scaling.any(); }
 
 #if defined(__CUDACC__)
     template <Constant<GemmConfig> c, typename Place, typename Padding>

@@ -11,7 +11,7 @@ namespace deep_gemm::epilogue {
 
 struct RoundAtRandom {
     using Params = NoParams;
-    static constexpr bool wanted(const GemmTask& task) { return task.random_rounding; }
+    static constexpr bool wanted(const GemmConfig& c) { return c.rounding == Rounding::at_random; }
 
 #if defined(__CUDACC__)
     template <Constant<GemmConfig> c, typename Place, typename Padding>

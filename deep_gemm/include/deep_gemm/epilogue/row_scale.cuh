@@ -7,7 +7,7 @@ namespace deep_gemm::epilogue {
 
 struct RowScale {
     using Params = PerChannel<float>;
-    static constexpr bool wanted(const GemmTask& task) { return task.row_scale; }
+    static constexpr bool wanted(const GemmConfig& c) { return c.row_scale; }
 
 #if defined(__CUDACC__)
     template <Constant<GemmConfig> c, typename Place, typename Padding>

@@ -7,7 +7,7 @@ namespace deep_gemm::epilogue {
 
 struct ScalesOfA {
     using Params = PerChannel<float>;
-    static constexpr bool wanted(const GemmTask& task) { return task.a.scaling.per_channel(); }
+    static constexpr bool wanted(const GemmConfig& c) { return c.a.scaling.per_channel(); }
 
 #if defined(__CUDACC__)
     template <Constant<GemmConfig> c, typename Place, typename Padding>
@@ -21,8 +21,8 @@ struct ScalesOfA {
 /// Or, of weights whose groups' scales are multiplied when they are converted, their second ones.
 struct ScalesOfB {
     using Params = PerChannel<float>;
-    static constexpr bool wanted(const GemmTask& task) {
-        return task.b.scaling.per_channel() || task.b.scaling.in_conversion();
+    static constexpr bool wanted(const GemmConfig& c) {
+        return c.b.scaling.per_channel() || c.b.scaling.in_conversion();
     }
 
 #if defined(__CUDACC__)

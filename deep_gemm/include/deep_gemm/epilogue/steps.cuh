@@ -39,9 +39,9 @@ struct ParamsOfSteps : StepSlot<Steps>... {
 
 template <typename... Steps>
 struct StepsInOrder {
-    /// Whether a task has one that takes parameters.
-    static constexpr bool take_params(const GemmTask& task) {
-        return ((Steps::wanted(task) && !__is_empty(typename Steps::Params)) || ...);
+    /// Whether a config has one that takes parameters.
+    static constexpr bool take_params(const GemmConfig& c) {
+        return ((Steps::wanted(c) && !__is_empty(typename Steps::Params)) || ...);
     }
 };
 
@@ -72,6 +72,6 @@ using AllSteps = JoinSteps<SumSteps, ProductSteps, ResultSteps, GateSteps>;
 namespace deep_gemm {
 
 using StepParams = epilogue::AllSteps::Params;
-constexpr bool has_step_params(const GemmTask& task) { return epilogue::AllSteps::Type::take_params(task); }
+constexpr bool has_step_params(const GemmConfig& c) { return epilogue::AllSteps::Type::take_params(c); }
 
 }  // namespace deep_gemm

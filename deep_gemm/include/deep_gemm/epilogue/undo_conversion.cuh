@@ -8,8 +8,8 @@ namespace deep_gemm::epilogue {
 
 struct UndoConversion {
     using Params = NoParams;
-    static constexpr bool wanted(const GemmTask& task) {
-        return task.output == Element::s32 && multiplies(task, Element::s8, Element::s4);
+    static constexpr bool wanted(const GemmConfig& c) {
+        return c.output == Element::s32 && multiplies(c, Element::s8, Element::s4);
     }
 
 #if defined(__CUDACC__)

@@ -8,8 +8,8 @@ namespace deep_gemm::epilogue {
 
 struct ZeroPadding {
     using Params = NoParams;
-    static constexpr bool wanted(const GemmTask& task) {
-        return task.grouping == Grouping::m_psum || task.grouping == Grouping::m_contiguous;
+    static constexpr bool wanted(const GemmConfig& c) {
+        return c.grouping == Grouping::m_psum || c.grouping == Grouping::m_contiguous;
     }
 
 #if defined(__CUDACC__)

@@ -14,7 +14,7 @@ struct ZeroPoints {
         const void* sums_b;  // of B's rows: s32, or FP32 where K blocks are scaled
         int64_t sums_group_stride;
     };
-    static constexpr bool wanted(const GemmTask& task) { return task.asymmetric_a; }
+    static constexpr bool wanted(const GemmConfig& c) { return c.asymmetric_a; }
 
 #if defined(__CUDACC__)
     template <Constant<GemmConfig> c, typename Place, typename Padding>

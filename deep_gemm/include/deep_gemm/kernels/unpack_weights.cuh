@@ -31,6 +31,7 @@ constexpr GemmConfig product_of(const UnpackWeightsConfig& config) {
                                                               : kUnscaled;
     return {{.a = {.element = config.target, .scaling = kUnscaled},
              .b = {.element = config.element, .scaling = scaling, .zeros_k = config.zeros_k}},
+            {},
             {.swap_ab = true, .tile = {kPackedRows, 8, kPackedK}}};
 }
 template <Constant<UnpackWeightsConfig> kConfig>

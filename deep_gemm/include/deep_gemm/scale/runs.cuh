@@ -66,10 +66,11 @@ constexpr int32_t block_scale_values(const GemmConfig& c) {
     return c.has_block_scales() ? scale_parts(c) * (scale_extent(c) / scale_run(scale_extent(c))) : 0;
 }
 
-/// The run, of so many, of a column in the tile.
-constexpr int32_t run_of_col(const GemmConfig& c, int32_t runs, int32_t col) {
-    if (scale_parts(c) == 1) return col / (c.tile.cols / runs);
-    const int32_t half = c.tile.cols / 2, of_half = runs / 2, place = Gated::in_halves(col, c.tile.cols);
+/// The run, of so many, of a column among so many of a tile, whose scales come from so many parts of B. (Numbers, not
+/// the config: where many sums ask, the compiler gives up reading that at compile time.)
+constexpr int32_t run_of_col(int32_t parts, int32_t cols, int32_t runs, int32_t col) {
+    if (parts == 1) return col / (cols / runs);
+    const int32_t half = cols / 2, of_half = runs / 2, place = Gated::in_halves(col, cols);
     return of_half == 0 ? 0 : place / half * of_half + place % half / (half / of_half);
 }
 

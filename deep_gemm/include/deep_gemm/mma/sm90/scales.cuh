@@ -22,9 +22,10 @@ struct RunFactors {
 
     /// total += partial * scales.
     DG_DEVICE void promote(Sums<c>& total, const Accumulators<c>& partial) const {
+        constexpr int32_t kParts = scale_parts(c), kCols = c.tile.cols;
 #pragma unroll
         for (int32_t i = 0; i < kAccumulators<c>; ++i) {
-            const int32_t run = run_of_col(c, kRuns, Fragment16x8::col_step(i));
+            const int32_t run = run_of_col(kParts, kCols, kRuns, Fragment16x8::col_step(i));
             total[i] = __fmaf_rn(static_cast<float>(partial[i]), of[Fragment16x8::half(i)][run], total[i]);
         }
     }
