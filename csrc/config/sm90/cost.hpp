@@ -115,6 +115,15 @@ struct CostModel : CostConstants {
                c.stages_of_block();
     }
 
+    /// Cycles of a stage beside 16 bits in which ends of a K block's groups other than its last hide behind nothing
+    /// (docs/notes/packed-speed.md; of FP8 they were not measured).
+    double group_ends(const GemmConfig& c) const {
+        if (!c.rows_operand().packed() || bits(c.cols_operand().element) != 16 || !promotes_blocks(c)) return 0;
+        const int32_t ends = kPackedK / std::min(kPackedK, c.row_scales().k) - 1;
+        return ends * (c.sm90.rescales ? group_cycles : group_col_cycles * c.tile.cols) /
+               (c.stages_of_block() * c.split_k.warpgroups);
+    }
+
     /// Stages that a warpgroup holds: that of the block before, too, where the next is multiplied meanwhile.
     static double held_stages(const GemmConfig& c) {
         if (c.sm90.promotes_once) return 1.4;  // the block before is let go when the next is issued
@@ -157,7 +166,8 @@ struct CostModel : CostConstants {
                                             : multicast_cycles;
         const double products = norm(convert_once_norm, {tensor, convert_once(c)});
         return norm(block_norm, {products, smem, l2, chain / c.split_k.warpgroups, convert_on_sm(c), late}) - hidden +
-               pair + (c.skips_padding ? padding_cycles : 0) + (c.split_k.last_tiles ? shared_cycles : 0);
+               group_ends(c) + pair + (c.skips_padding ? padding_cycles : 0) +
+               (c.split_k.last_tiles ? shared_cycles : 0);
     }
 
     /// Tiles of D whose rows are no whole lines of 128 bytes are copied in narrower pieces.

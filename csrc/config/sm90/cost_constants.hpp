@@ -47,6 +47,8 @@ struct CostConstants {
     double convert_once_cycles = 174, fold_once_cycles = 81;  // of an SM, to FP8 where sums are scaled when complete,
     double convert_once_norm = 3;                             // and how fully products hide it
     double conversion_cycles = 350;       // of an SM, to convert 64 rows to 16 bits, where sums are promoted
+    double group_cycles = 275;            // where a group ends within a K block: one set of sums is rescaled,
+    double group_col_cycles = 1.5;        // or of each column a second one is added up
     double subtract_cycles = 192;         // more where zero points are subtracted (on an H100),
     double subtract_narrow_cycles = 110;  // beside few columns
     double chain_cycles = 365.2;          // a K block's waits and issue, in turn

@@ -48,6 +48,8 @@ inline constexpr auto kFieldsOf<sm90::CostConstants> =
                Field{"fold_once_cycles", &sm90::CostConstants::fold_once_cycles},
                Field{"convert_once_norm", &sm90::CostConstants::convert_once_norm},
                Field{"conversion_cycles", &sm90::CostConstants::conversion_cycles},
+               Field{"group_cycles", &sm90::CostConstants::group_cycles},
+               Field{"group_col_cycles", &sm90::CostConstants::group_col_cycles},
                Field{"subtract_cycles", &sm90::CostConstants::subtract_cycles},
                Field{"subtract_narrow_cycles", &sm90::CostConstants::subtract_narrow_cycles},
                Field{"chain_cycles", &sm90::CostConstants::chain_cycles},
