@@ -63,20 +63,15 @@ struct CostModel : CostConstants {
         return std::max(busy, (latency_cycles + from_l2) / stages);
     }
 
-    /// Of a stage, what keeps memory busy: weights, or, where several blocks of rows read the same ones, the operand
-    /// with more bytes. (Of packed weights constants were fitted to these alone.)
-    static double awaited_bytes(const Problem& p, const GemmConfig& c) {
-        const double weights = bytes_of(c.b.element, c.tile_n() * c.tile.k);
-        if (c.b.packed() || expected_group_rows(p) <= c.tile_m()) return weights;
-        return std::max<double>(weights, bytes_of(c.a.element, c.tile_m() * c.tile.k));
-    }
-
     /// Memory is as busy as what is under way keeps it, and where few tiles leave SMs out, as these do.
     double memory_us(const Problem& p, const GemmConfig& c, double ctas, double tiles) const {
         const double rows = expected_rows(p), n = p.n, k = p.k;
         const double moved = expected_weights(p) * n * bytes_of(p.b.element, k) + rows * bytes_of(c.a.element, k) +
                              rows * bytes_of(p.output, n) * (p.add_c ? 2 : 1);
-        const double ahead = ctas * (c.stages - 1) * awaited_bytes(p, c);
+        // What is under way of weights; of integers in large tiles of many tokens, of those (docs/notes/sm80.md).
+        const bool large = c.tile.rows * c.tile.cols > 128 * 128 && rows >= 512;
+        const int32_t lines = large && c.a.element == Element::s8 && !c.b.packed() ? c.tile_m() : c.tile_n();
+        const double ahead = ctas * (c.stages - 1) * bytes_of(c.b.element, lines * c.tile.k);
         const double busy = std::min(1.0, ahead / bytes_under_way) * std::min(1.0, tiles / p.num_sms);
         return moved / bytes_per_us(p) / std::max(busy, 0.05);
     }
@@ -101,22 +96,13 @@ struct CostModel : CostConstants {
         return kFirst + (c.cluster.k - 1) * (kPart + kElement * c.tile.rows * c.tile.cols);
     }
 
-    /// What a tile ends with. Swapped tiles write D in pieces, and straight ones where a warp has less than a line of
-    /// it.
-    double end_cycles(const GemmConfig& c) const {
-        constexpr int32_t kLineBits = 128 * 8;
-        const bool in_lines = !c.swap_ab && warp_cols(c) * bits(c.output) >= kLineBits;
-        return (store_cycles + (in_lines ? 0 : piece_cycles)) * c.tile.rows * c.tile.cols +
-               (epilogue::ScalesOfB::wanted(c) ? channel_cycles * c.tile_n() : 0) +
-               (c.sm80.k_warps > 1 ? sum_up_cycles : 0);
-    }
-
     double estimate_us(const Problem& p, const GemmConfig& c, int32_t num_ctas) const {
         const ExpectedBlocks blocks = expected_blocks(p, c.tile_m());
         const double tiles = blocks.mean * ceil_div(p.n, c.tile_n()) * c.cluster.k;  // or parts of them
         const double waves = expected_waves(tiles / num_ctas, blocks.scatter), ctas = active_ctas(p, c, tiles);
+        const double store = store_cycles * c.tile.rows * c.tile.cols + (c.sm80.k_warps > 1 ? sum_up_cycles : 0);
         const double compute_us =
-            (waves * (ceil_div(ceil_div(p.k, c.tile.k), c.cluster.k) * block_cycles(c, ctas) + end_cycles(c) * ctas) +
+            (waves * (ceil_div(ceil_div(p.k, c.tile.k), c.cluster.k) * block_cycles(c, ctas) + store * ctas) +
              first_cycles) /
             clock_mhz;
         const double memory = memory_us(p, c, ctas, tiles);

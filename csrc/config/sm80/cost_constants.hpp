@@ -18,9 +18,7 @@ struct CostConstants {
     double convert_us = 2.4;  // a kernel ahead, beside what its bytes take
     double smem_bytes_per_cycle = 180;
     double first_cycles = 680;          // until the first stage has come
-    double store_cycles = 0.18;         // an element of a tile,
-    double piece_cycles = 0.1;          // one that is not written in whole lines,
-    double channel_cycles = 4;          // a column of D that has a scale
+    double store_cycles = 0.18;         // an element of a tile
     double sum_up_cycles = 680;         // warps that split K meet
     double issue_cycles = 153;          // of a stage: barriers, copies' addresses
     double copy_warp_cycles = 0.0289;   // a byte that a warp of its own copies
@@ -73,8 +71,6 @@ inline constexpr auto kFieldsOf<sm80::CostConstants> =
                Field{"smem_bytes_per_cycle", &sm80::CostConstants::smem_bytes_per_cycle},
                Field{"first_cycles", &sm80::CostConstants::first_cycles},
                Field{"store_cycles", &sm80::CostConstants::store_cycles},
-               Field{"piece_cycles", &sm80::CostConstants::piece_cycles},
-               Field{"channel_cycles", &sm80::CostConstants::channel_cycles},
                Field{"sum_up_cycles", &sm80::CostConstants::sum_up_cycles},
                Field{"issue_cycles", &sm80::CostConstants::issue_cycles},
                Field{"copy_warp_cycles", &sm80::CostConstants::copy_warp_cycles},
