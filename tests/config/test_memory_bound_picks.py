@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import json
+from pathlib import Path
+
 import pytest
 from candidates import Candidate, parse, straight
 from field_calls import explain, kernel_of
@@ -74,12 +77,22 @@ def test_wide_weights_of_few_tokens(m, n, k, tile, slower) -> None:
     assert straight(found, *slower).cost > found[0].cost
 
 
-@pytest.mark.parametrize(("n", "k"), [(24576, 1536), (4096, 7168)])
-def test_integers_in_large_tiles_go_by_tokens_under_way(n, k) -> None:
-    """As measured on an H200 that stands in for an sm_80 (h200_int8_int4.json): 419 and 274 us; 128x256 434 and 276."""
-    fields = {"m": 4096, "n": n, "k": k, "s8": 1, "token_scales": 1, "channel_scales": 1, "num_sms": HOPPER_SMS}
-    best = parse(explain("dense", fields, "sm_80", "NVIDIA H200"))[0]
-    assert (best.swapped, best.rows, best.cols) == (False, 256, 128)
+RESULTS = Path(__file__).resolve().parents[2] / "benchmarks" / "results"
+LARGE_TILES = json.loads((RESULTS / "h200_int8_int4.json").read_text())["large_tiles_as_sm_80"]["rows"]
+
+
+@pytest.mark.parametrize("element", ["s8", "bf16"])
+def test_large_tiles_are_the_fastest_of_24_sizes(element) -> None:
+    """As measured on an H200 that stands in for an sm_80: s8 is faster with 256x128, BF16 with 128x256."""
+    cases = [case[1:] for case, _ in LARGE_TILES if case[0] == element]
+    fastest = [min(us, key=us.get) for case, us in LARGE_TILES if case[0] == element]
+    assert len(cases) == 24
+    assert [large_tile(element, *case, "NVIDIA H200", HOPPER_SMS) for case in cases] == fastest
+
+
+def large_tile(element: str, m: int, n: int, k: int, gpu: str, num_sms: int) -> str:
+    best = parse(explain("dense", {"m": m, "n": n, "k": k, element: 1, "num_sms": num_sms}, "sm_80", gpu))[0]
+    return f"{'swapped ' if best.swapped else ''}{best.rows}x{best.cols}"
 
 
 def test_a_wave_of_tiles_is_a_wave_though_padding_is_left_out() -> None:
