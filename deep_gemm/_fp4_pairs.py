@@ -11,7 +11,7 @@ from ._packed import AcceptedWeights, OperandOptions, UnpackedFp4
 from .epilogue import Epilogue, step_arguments
 from .fp8 import Scaled
 
-TAKES = AcceptedWeights("fp8", ("e2m1",))
+ACCEPTED = AcceptedWeights("fp8", ("e2m1",))
 _MXFP4_GROUP, _ACTIVATION_GROUP = 32, 128
 Recipes = tuple[Recipe, OperandRecipe, OperandRecipe]  # recipe, recipe_a, recipe_b
 
@@ -31,7 +31,7 @@ def require_fp4_only(bias: torch.Tensor | None) -> None:
         raise ValueError("FP4 by FP4 takes no bias")
 
 
-def asked_of_packed(
+def options_of_packed(
     recipes: Recipes, disable_ue8m0_cast: bool, alpha: float | None, epilogue: Epilogue | None
 ) -> OperandOptions:
     """What a call with PackedWeights says of its operands."""

@@ -154,16 +154,16 @@ def run_dense(
     c: torch.Tensor | None,
     bias: torch.Tensor | None,
     compiled_dims: str,
-    takes: AcceptedWeights,
-    asked: OperandOptions = _USUAL,
+    accepted: AcceptedWeights,
+    options: OperandOptions = _USUAL,
 ) -> None:
-    operands, layout = _operands(a, w, takes, asked), NT[compiled_dims] | asked.layout
-    if run(**operands, **asked.fields(w), d=d, c=c, bias=bias, layout=layout):
+    operands, layout = _operands(a, w, accepted, options), NT[compiled_dims] | options.layout
+    if run(**operands, **options.fields(w), d=d, c=c, bias=bias, layout=layout):
         return
     if bias is None:
-        write_empty(d, c, asked.steps)
+        write_empty(d, c, options.steps)
     else:
-        run_dense(*_with_k(operands["a"], w, takes, d, asked), d, c, bias, compiled_dims, takes, asked.without_k())
+        run_dense(*_with_k(operands["a"], w, accepted, d, options), d, c, bias, compiled_dims, accepted, options.without_k())
 
 
 def run_contiguous(
@@ -173,19 +173,19 @@ def run_contiguous(
     grouped_layout: torch.Tensor,
     compiled_dims: str,
     rows: Rows,
-    takes: AcceptedWeights,
+    accepted: AcceptedWeights,
     bias: torch.Tensor | None = None,
-    asked: OperandOptions = _USUAL,
+    options: OperandOptions = _USUAL,
 ) -> None:
-    operands, layout = _operands(a, w, takes, asked), NT[compiled_dims] | asked.layout
+    operands, layout = _operands(a, w, accepted, options), NT[compiled_dims] | options.layout
     groups = contiguous_fields(grouped_layout, rows)
-    if run(**operands, **groups, **asked.fields(w), d=d, bias=bias, layout=layout):
+    if run(**operands, **groups, **options.fields(w), d=d, bias=bias, layout=layout):
         return
     if bias is None or len(bias) == 0:
         write_empty_experts(d, grouped_layout, rows[0], operands["b"].shape[0])
     else:
-        some_k = _with_k(operands["a"], w, takes, d, asked)
-        run_contiguous(*some_k, d, grouped_layout, compiled_dims, rows, takes, bias, asked.without_k())
+        some_k = _with_k(operands["a"], w, accepted, d, options)
+        run_contiguous(*some_k, d, grouped_layout, compiled_dims, rows, accepted, bias, options.without_k())
 
 
 def run_masked(
@@ -195,45 +195,45 @@ def run_masked(
     masked_m: torch.Tensor,
     expected_m: int,
     compiled_dims: str,
-    takes: AcceptedWeights,
+    accepted: AcceptedWeights,
     bias: torch.Tensor | None = None,
-    asked: OperandOptions = _USUAL,
+    options: OperandOptions = _USUAL,
 ) -> None:
-    operands, layout = _operands(a, w, takes, asked), NT[compiled_dims] | asked.layout
+    operands, layout = _operands(a, w, accepted, options), NT[compiled_dims] | options.layout
     groups: dict[str, Any] = {"masked_m": masked_m, "expected_m": integer("expected_m", expected_m)}
-    if run(**operands, **groups, **asked.fields(w), d=d, bias=bias, layout=layout):
+    if run(**operands, **groups, **options.fields(w), d=d, bias=bias, layout=layout):
         return
     if bias is None:
         write_empty_masked(d, masked_m)
     else:
-        some_k = _with_k(operands["a"], w, takes, d, asked)
-        run_masked(*some_k, d, masked_m, expected_m, compiled_dims, takes, bias, asked.without_k())
+        some_k = _with_k(operands["a"], w, accepted, d, options)
+        run_masked(*some_k, d, masked_m, expected_m, compiled_dims, accepted, bias, options.without_k())
 
 
 def _with_k(
-    data: torch.Tensor, w: PackedWeights | Unpacked, takes: AcceptedWeights, d: Output, asked: OperandOptions
+    data: torch.Tensor, w: PackedWeights | Unpacked, accepted: AcceptedWeights, d: Output, options: OperandOptions
 ) -> tuple[Any, Unpacked]:
     """Both operands of no K with some, which is zero, K behind d's rows and columns. (Nothing is packed without K.)"""
     assert not isinstance(w, PackedWeights)
     *rows, columns = data_of(d).shape
     zeros, scales = data.new_zeros((*rows, _SOME_K)), torch.ones((*rows, 1), device=data.device)
-    return zeros if takes.activations == "bf16" else (zeros, scales), w.with_k(
-        columns if asked.steps[2] is None else 2 * columns
+    return zeros if accepted.activations == "bf16" else (zeros, scales), w.with_k(
+        columns if options.steps[2] is None else 2 * columns
     )
 
 
 def _operands(
-    a: Activations | torch.Tensor, w: PackedWeights | Unpacked, takes: AcceptedWeights, asked: OperandOptions
+    a: Activations | torch.Tensor, w: PackedWeights | Unpacked, accepted: AcceptedWeights, options: OperandOptions
 ) -> dict[str, Any]:
     """Fields of the record."""
-    weights = _packed_fields(w, takes) if isinstance(w, PackedWeights) else w.fields()
-    exact = takes.activations in ("int8", "int4") and isinstance(a, torch.Tensor)  # sums, which no scale multiplies
-    pair: Any = (a, 1.0) if takes.activations == "bf16" else (a, None) if exact else a
+    weights = _packed_fields(w, accepted) if isinstance(w, PackedWeights) else w.fields()
+    exact = accepted.activations in ("int8", "int4") and isinstance(a, torch.Tensor)  # sums, which no scale multiplies
+    pair: Any = (a, 1.0) if accepted.activations == "bf16" else (a, None) if exact else a
     data, given = pair[0], pair[1]
     zeros, zero = zero_points(pair)
     # The runtime goes by a's dtype, and codes packed for other activations would mean other weights.
-    if data.dtype not in _DTYPES[takes.activations]:
-        wanted = " or ".join(str(dtype).removeprefix("torch.") for dtype in _DTYPES[takes.activations])
+    if data.dtype not in _DTYPES[accepted.activations]:
+        wanted = " or ".join(str(dtype).removeprefix("torch.") for dtype in _DTYPES[accepted.activations])
         raise TypeError(f"a must be {wanted}, got {str(data.dtype).removeprefix('torch.')}")
     scales = given if isinstance(given, torch.Tensor) else None
     return {
@@ -243,20 +243,20 @@ def _operands(
         "a_scale": None if scales is not None or given is None else fp32_bits("a's scale", given),
         "a_zeros": zeros,
         "a_zero": zero,
-        "a_element": INT4_PAIRS if takes.activations == "int4" else None,
-        "a_group_k": asked.tokens_k,
+        "a_element": INT4_PAIRS if accepted.activations == "int4" else None,
+        "a_group_k": options.tokens_k,
     }
 
 
-def _packed_fields(w: PackedWeights, takes: AcceptedWeights) -> dict[str, Any]:
-    activations = takes.activations
+def _packed_fields(w: PackedWeights, accepted: AcceptedWeights) -> dict[str, Any]:
+    activations = accepted.activations
     if w.activations != activations:
         raise ValueError(
             f"w is packed for {w.activations!r} activations, but this function has {activations!r} ones: pack it anew "
             f"with pack_weights(..., activations={activations!r})"
         )
-    if w.element not in takes.elements:
-        raise ValueError(f"w must be {' or '.join(takes.elements)}, got {w.element}")
+    if w.element not in accepted.elements:
+        raise ValueError(f"w must be {' or '.join(accepted.elements)}, got {w.element}")
     w.require_inputs_in_order()
     return {
         **w.record_numbers,

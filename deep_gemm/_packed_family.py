@@ -119,7 +119,7 @@ class Family(Generic[A, W]):
 
     module: str
     stem: str  # of their names
-    takes: AcceptedWeights
+    accepted: AcceptedWeights
     kinds: tuple[str, str]  # A and W, by the names of _arguments.KINDS
     summary: str
     sums: str
@@ -131,7 +131,7 @@ class Family(Generic[A, W]):
     read: Callable[[Any], PackedWeights | Unpacked] | None = None  # where w may be a pair that each call packs
 
     def dense(self) -> DenseProduct[A, W]:
-        takes, read = self.takes, self.read
+        accepted, read = self.accepted, self.read
 
         def function(
             a: Any,
@@ -143,12 +143,12 @@ class Family(Generic[A, W]):
             bias: torch.Tensor | None = None,
             epilogue: Epilogue | None = None,
         ) -> None:
-            run_dense(a, w if read is None else read(w), d, c, bias, compiled_dims, takes, with_epilogue(epilogue))
+            run_dense(a, w if read is None else read(w), d, c, bias, compiled_dims, accepted, with_epilogue(epilogue))
 
         return product()(self._named(function, "{}_gemm_nt", _DENSE))
 
     def contiguous(self) -> ContiguousProduct[A, W]:
-        takes, read = self.takes, self.read
+        accepted, read = self.accepted, self.read
 
         def function(
             a: Any,
@@ -171,7 +171,7 @@ class Family(Generic[A, W]):
                 grouped_layout,
                 compiled_dims,
                 rows,
-                takes,
+                accepted,
                 bias,
                 with_epilogue(epilogue),
             )
@@ -179,7 +179,7 @@ class Family(Generic[A, W]):
         return product()(self._named(function, "m_grouped_{}_gemm_nt_contiguous", _CONTIGUOUS))
 
     def masked(self) -> MaskedProduct[A, W]:
-        takes, read = self.takes, self.read
+        accepted, read = self.accepted, self.read
 
         def function(
             a: Any,
@@ -199,7 +199,7 @@ class Family(Generic[A, W]):
                 masked_m,
                 expected_m,
                 compiled_dims,
-                takes,
+                accepted,
                 bias,
                 with_epilogue(epilogue),
             )
@@ -210,4 +210,4 @@ class Family(Generic[A, W]):
         """As if it were written out in the family's module."""
         function.__module__ = self.module
         function.__annotations__.update(zip(("a", "w"), self.kinds, strict=True))
-        return named(function, name.format(self.stem), doc.format(**vars(self), activations=self.takes.activations))
+        return named(function, name.format(self.stem), doc.format(**vars(self), activations=self.accepted.activations))

@@ -13,7 +13,7 @@ from typing import Protocol
 import torch
 
 from ._call import A_TRANSPOSED, B_TRANSPOSED, OperandRecipe, Recipe
-from ._fp4_pairs import TAKES, asked_of_packed, is_fp4, require_fp4_only, require_no_bias, unpacked_pair
+from ._fp4_pairs import ACCEPTED, options_of_packed, is_fp4, require_fp4_only, require_no_bias, unpacked_pair
 from ._output import Output
 from ._packed import ScaledTokens, run_dense
 from ._product import named, product
@@ -69,8 +69,8 @@ def fp8_fp4_gemm_nt(
     """
     recipes = recipe, recipe_a, recipe_b
     if isinstance(b, PackedWeights):
-        asked = asked_of_packed(recipes, disable_ue8m0_cast, alpha, epilogue)
-        run_dense(a, b, d, c, bias, compiled_dims, TAKES, asked)
+        options = options_of_packed(recipes, disable_ue8m0_cast, alpha, epilogue)
+        run_dense(a, b, d, c, bias, compiled_dims, ACCEPTED, options)
     elif not is_fp4(b):
         require_no_bias(bias)
         fp8_gemm_nt(a, b, d, c, *recipes, compiled_dims, disable_ue8m0_cast, alpha, epilogue)  # type: ignore[arg-type]
@@ -78,8 +78,8 @@ def fp8_fp4_gemm_nt(
         require_fp4_only(bias)
         fp4_gemm_nt(a, b, d, c, *recipes, compiled_dims, disable_ue8m0_cast, alpha, epilogue)  # type: ignore[arg-type]
     else:
-        w, asked = unpacked_pair(b, recipes, disable_ue8m0_cast, alpha, epilogue)
-        run_dense(a, w, d, c, bias, compiled_dims, TAKES, asked)
+        w, options = unpacked_pair(b, recipes, disable_ue8m0_cast, alpha, epilogue)
+        run_dense(a, w, d, c, bias, compiled_dims, ACCEPTED, options)
 
 
 class DenseProduct(Protocol):
@@ -123,8 +123,8 @@ def _dense_product(lies: str, of_fp8: Fp8Product, transposed: int, dims: str, do
         if not is_fp4(b):
             require_no_bias(bias)
             return of_fp8(a, b, d, c, *recipes, compiled_dims, disable_ue8m0_cast, alpha, epilogue)
-        w, asked = unpacked_pair(b, recipes, disable_ue8m0_cast, alpha, epilogue, transposed)
-        run_dense(a, w, d, c, bias, compiled_dims, TAKES, asked)
+        w, options = unpacked_pair(b, recipes, disable_ue8m0_cast, alpha, epilogue, transposed)
+        run_dense(a, w, d, c, bias, compiled_dims, ACCEPTED, options)
 
     return product()(named(function, f"fp8_fp4_gemm_{lies}", doc))
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 import torch
 
 from ._call import B_TRANSPOSED, OperandRecipe, Recipe, one_layout
-from ._fp4_pairs import TAKES, asked_of_packed, is_fp4, require_fp4_only, require_no_bias, unpacked_pair
+from ._fp4_pairs import ACCEPTED, options_of_packed, is_fp4, require_fp4_only, require_no_bias, unpacked_pair
 from ._output import Output
 from ._packed import ScaledTokens, run_contiguous, run_masked
 from ._product import product
@@ -62,8 +62,8 @@ def m_grouped_fp8_fp4_gemm_nt_contiguous(
     rows = use_psum_layout, ensure_zero_padding, expected_m_for_psum_layout
     grouped_layout = one_layout(grouped_layout, m_indices)
     if isinstance(b, PackedWeights):
-        asked = asked_of_packed(recipes, disable_ue8m0_cast, None, epilogue)
-        run_contiguous(a, b, d, grouped_layout, compiled_dims, rows, TAKES, bias, asked)
+        options = options_of_packed(recipes, disable_ue8m0_cast, None, epilogue)
+        run_contiguous(a, b, d, grouped_layout, compiled_dims, rows, ACCEPTED, bias, options)
     elif not is_fp4(b):
         require_no_bias(bias)
         m_grouped_fp8_gemm_nt_contiguous(
@@ -92,8 +92,8 @@ def m_grouped_fp8_fp4_gemm_nt_contiguous(
             epilogue,
         )
     else:
-        w, asked = unpacked_pair(b, recipes, disable_ue8m0_cast, None, epilogue)
-        run_contiguous(a, w, d, grouped_layout, compiled_dims, rows, TAKES, bias, asked)
+        w, options = unpacked_pair(b, recipes, disable_ue8m0_cast, None, epilogue)
+        run_contiguous(a, w, d, grouped_layout, compiled_dims, rows, ACCEPTED, bias, options)
 
 
 @product()
@@ -132,8 +132,8 @@ def m_grouped_fp8_fp4_gemm_nn_contiguous(
         return m_grouped_fp8_gemm_nn_contiguous(
             a, b, d, grouped_layout, *recipes, compiled_dims, disable_ue8m0_cast, *rows, epilogue
         )
-    w, asked = unpacked_pair(b, recipes, disable_ue8m0_cast, None, epilogue, B_TRANSPOSED)
-    run_contiguous(a, w, d, grouped_layout, compiled_dims, rows, TAKES, bias, asked)
+    w, options = unpacked_pair(b, recipes, disable_ue8m0_cast, None, epilogue, B_TRANSPOSED)
+    run_contiguous(a, w, d, grouped_layout, compiled_dims, rows, ACCEPTED, bias, options)
 
 
 @product()
@@ -165,8 +165,8 @@ def m_grouped_fp8_fp4_gemm_nt_masked(
     """
     recipes = recipe, recipe_a, recipe_b
     if isinstance(b, PackedWeights):
-        asked = asked_of_packed(recipes, disable_ue8m0_cast, None, epilogue)
-        run_masked(a, b, d, masked_m, expected_m, compiled_dims, TAKES, bias, asked)
+        options = options_of_packed(recipes, disable_ue8m0_cast, None, epilogue)
+        run_masked(a, b, d, masked_m, expected_m, compiled_dims, ACCEPTED, bias, options)
     elif not is_fp4(b):
         require_no_bias(bias)
         how = (*recipes, compiled_dims, disable_ue8m0_cast, epilogue)
@@ -176,5 +176,5 @@ def m_grouped_fp8_fp4_gemm_nt_masked(
         how_fp4 = (*recipes, compiled_dims, disable_ue8m0_cast, None, epilogue)
         m_grouped_fp4_gemm_nt_masked(a, b, d, masked_m, expected_m, *how_fp4)  # type: ignore[arg-type]
     else:
-        w, asked = unpacked_pair(b, recipes, disable_ue8m0_cast, None, epilogue)
-        run_masked(a, w, d, masked_m, expected_m, compiled_dims, TAKES, bias, asked)
+        w, options = unpacked_pair(b, recipes, disable_ue8m0_cast, None, epilogue)
+        run_masked(a, w, d, masked_m, expected_m, compiled_dims, ACCEPTED, bias, options)

@@ -38,7 +38,7 @@ struct LayerWeights {
 
 private:
     PackedArgument packing_of(const ffi::Integers& numbers) const {
-        require(numbers.size() == 6, "packed weights of a layer are told by six numbers");
+        require(numbers.size() == 6, "packed weights of a layer must come with six numbers, got ", numbers.size());
         return {.element = static_cast<Element>(numbers[0]),
                 .rows = numbers[1],
                 .k = numbers[2],

@@ -69,13 +69,13 @@ Matrix rows_of_fp4(const OperandArgument& operand, bool grouped) {
 }
 
 Element weights_element(Arch arch, Element a, const OperandArgument& b, bool exponents) {
-    const Element told = b.packed->element;
+    const Element given = b.packed->element;
     const bool rows = find_pair(arch, a, Element::e2m1r) != nullptr;
-    if (is_fp4_pairs(b.data)) return rows && (facts(arch).casts_scales || exponents) ? Element::e2m1r : told;
-    require(rows || told != Element::e2m1r, b.name,
+    if (is_fp4_pairs(b.data)) return rows && (facts(arch).casts_scales || exponents) ? Element::e2m1r : given;
+    require(rows || given != Element::e2m1r, b.name,
             " was packed in rows, which Blackwell (SM100) multiplies, but this GPU converts blocks of codes: pack it "
             "on the device, or for the target, that multiplies it");
-    return told;
+    return given;
 }
 
 Matrix fp4_pair(const OperandArgument& operand, bool grouped, bool transposed, const char* mn) {

@@ -147,7 +147,7 @@ constexpr int32_t zero_words(const GemmConfig& c) {
 
 /// Barriers of 8 bytes in this order: full, empty and one of the scales of each stage, full and empty of each
 /// accumulator, two of padding, one of the parts that each store warp is sent, full and empty of converted rows, those
-/// of CTAs that tell each other what they found.
+/// of CTAs that exchange maxima.
 constexpr int32_t part_barriers(const GemmConfig& c) { return c.cluster.k > 1 ? store_warps(c) : 0; }
 constexpr int32_t convert_barriers(const GemmConfig& c) { return converts(c) ? 2 * kConvertedBuffers : 0; }
 constexpr int32_t barriers(const GemmConfig& c) {

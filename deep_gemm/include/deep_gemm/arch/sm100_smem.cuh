@@ -49,10 +49,10 @@ struct Smem : StageSmem<c, plan_smem(c), kSmemAlignment> {
     DG_DEVICE uint32_t padding() const { return base + kPlan.padding; }
     /// Largest magnitudes, where several warps have columns that share a scale.
     DG_DEVICE uint32_t exchange(int buffer) const {
-        return base + kPlan.exchange + buffer * told_bytes(c, piece_d_cols(c));
+        return base + kPlan.exchange + buffer * maxima_bytes(c, piece_d_cols(c));
     }
-    /// And whether all have told theirs.
-    DG_DEVICE uint32_t told(int buffer) const {
+    /// And whether all have sent theirs.
+    DG_DEVICE uint32_t maxima_barrier(int buffer) const {
         return barrier(3 * c.stages + 2 * c.sm100.accumulators + 2 + part_barriers(c) + convert_barriers(c) + buffer);
     }
     DG_DEVICE uint32_t padding_known() const { return barrier(3 * c.stages + 2 * c.sm100.accumulators); }

@@ -42,9 +42,9 @@ struct Smem : StageSmem<c, plan_smem(c), kSmemAlignment> {
     DG_DEVICE uint32_t padding() const { return base + kPlan.padding; }
     /// Largest magnitudes, where several warps have columns that share a scale.
     DG_DEVICE uint32_t exchange(int buffer = 0) const {
-        return base + kPlan.exchange + buffer * told_bytes(c, fragment_d_cols(c));
+        return base + kPlan.exchange + buffer * maxima_bytes(c, fragment_d_cols(c));
     }
-    DG_DEVICE uint32_t told(int buffer) const { return base + kPlan.run_barriers + buffer * 8; }
+    DG_DEVICE uint32_t maxima_barrier(int buffer) const { return base + kPlan.run_barriers + buffer * 8; }
     DG_DEVICE uint32_t padding_known() const { return base + kPlan.padding_barriers; }
     DG_DEVICE uint32_t padding_read() const { return padding_known() + 8; }
     DG_DEVICE uint32_t full(int stage) const { return base + kPlan.barriers + stage * 8; }

@@ -53,7 +53,7 @@ DG_DEVICE void finish_tile(FinishedAt<c, PlaceOfD<Place>>& values, const SumsAt<
     }
 }
 
-/// The last step, where `finish_tile` at a place that `finds` has made `values` of the sums, and others have told what
+/// The last step, where `finish_tile` at a place that `finds` has made `values` of the sums, and others have sent what
 /// they found.
 template <Constant<GemmConfig> c, typename Place, typename Padding>
 DG_DEVICE void quantise_found(FinishedAt<c, PlaceOfD<Place>>& values, const Place& at, const Tile& tile,

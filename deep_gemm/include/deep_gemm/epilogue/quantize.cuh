@@ -74,11 +74,11 @@ struct Quantise {
             if (at.finds) {
                 find<c>(largest, values, at);
                 return at.template for_each_held_run<kCols>([&](int32_t run, int32_t row, int32_t col) {
-                    at.tell(row - first_row, col - first_col, largest[run]);
+                    at.send_maximum(row - first_row, col - first_col, largest[run]);
                 });
             }
             at.template for_each_part<kCols>([&](int32_t run, int32_t row, int32_t col) {
-                largest[run] = at.template told<Place::kReaders>(row - first_row, col - first_col, Place::reader());
+                largest[run] = at.template largest_of_run<Place::kReaders>(row - first_row, col - first_col, Place::reader());
             });
             if constexpr (Place::kReaders > 1) at.template reduce_along<kCols>(largest, larger);
         } else {

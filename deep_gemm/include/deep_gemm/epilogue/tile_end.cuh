@@ -24,8 +24,8 @@ namespace deep_gemm {
 ///                                 what other threads of the warp found of these runs is combined with what this one
 ///                                 did
 ///   for_each_part<kCols>(visit)   visit(run, row, first column that the warp has); for_each_held_run: by one thread
-///   kExchanges, tell, told        where several warps have a run's columns (epilogue/run_exchange.cuh)
-///   kReaders, reader()            threads of the warp that share a run and may each read some of what was told of it
+///   kExchanges, send_maximum, largest_of_run   where several warps have a run's columns (epilogue/run_exchange.cuh)
+///   kReaders, reader()            threads of the warp that share a run and may each read some of its maxima
 ///   kQuartetValues, in_quartet(i), sum_over_quartet(x)
 ///                                 of four columns of a row from a multiple of 4 on: how many the thread has side by
 ///                                 side, which of them value i is, and the sum of what all threads have of them

@@ -93,7 +93,7 @@ DG_DEVICE void invalidate_barriers(const Smem<c>& smem) {
         ptx::barrier_invalidate(smem.empty(stage));
     }
     for (int32_t buffer = 0; buffer < exchange_barriers(c, fragment_d_cols(c)); ++buffer)
-        ptx::barrier_invalidate(smem.told(buffer));
+        ptx::barrier_invalidate(smem.maxima_barrier(buffer));
 }
 
 /// All threads of the cluster meet: what they did with shared memory before is over.

@@ -1,4 +1,4 @@
-// When all warps have told what they found of columns that share a scale (epilogue/run_exchange.cuh).
+// When all warps have sent the largest magnitudes of columns that share a scale (epilogue/run_exchange.cuh).
 #pragma once
 
 #include <deep_gemm/epilogue/run_exchange.cuh>
@@ -17,41 +17,41 @@ public:
     DG_DEVICE explicit FoundRunsOf(const Smem& smem) : smem_(smem) {}
 
     template <typename Place>
-    DG_DEVICE void tell_place(Place& at) const {
-        at.area = smem_.exchange(buffer()), at.barrier = smem_.told(buffer());
+    DG_DEVICE void set_exchange(Place& at) const {
+        at.area = smem_.exchange(buffer()), at.barrier = smem_.maxima_barrier(buffer());
     }
-    /// Nobody reads what was told of the tile before.
+    /// Nobody reads maxima of the tile before.
     DG_DEVICE void begin() const {
         if constexpr (!kAcross) wait_for_warps();
     }
-    /// This warp has told what it found, and has read what it wanted of the tile before.
+    /// This warp has sent what it found, and has read what it wanted of the tile before.
     DG_DEVICE void wait() const {
         if constexpr (!kAcross) return wait_for_warps();
         if constexpr (kBuffers > 1) {
             __syncwarp();
             const int32_t lane = threadIdx.x % 32;
-            if (lane < run_ctas(c)) ptx::barrier_arrive_remote(smem_.told(buffer()), run_cta_rank<c>(lane, 0));
+            if (lane < run_ctas(c)) ptx::barrier_arrive_remote(smem_.maxima_barrier(buffer()), run_cta_rank<c>(lane, 0));
         }
-        ptx::barrier_wait(smem_.told(buffer()), tile_ / kBuffers % 2);
-        if (kBuffers > 1 && threadIdx.x == 0) ptx::barrier_arrive_expect(smem_.told(buffer()), told_bytes(c, kHeld));
+        ptx::barrier_wait(smem_.maxima_barrier(buffer()), tile_ / kBuffers % 2);
+        if (kBuffers > 1 && threadIdx.x == 0) ptx::barrier_arrive_expect(smem_.maxima_barrier(buffer()), maxima_bytes(c, kHeld));
     }
     DG_DEVICE void end() { ++tile_; }
 
-    /// Before others may tell anything. One thread.
+    /// Before others may send anything. One thread.
     static DG_DEVICE void initialise(const Smem& smem) {
         for (int32_t buffer = 0; buffer < kBarriers; ++buffer) {
-            ptx::barrier_init(smem.told(buffer), kArrivals);
-            ptx::barrier_arrive_expect(smem.told(buffer), told_bytes(c, kHeld));
+            ptx::barrier_init(smem.maxima_barrier(buffer), kArrivals);
+            ptx::barrier_arrive_expect(smem.maxima_barrier(buffer), maxima_bytes(c, kHeld));
         }
     }
 
 private:
     static constexpr int32_t kBarriers = exchange_barriers(c, kHeld), kBuffers = kBarriers > 0 ? kBarriers : 1;
-    /// Of a CTA's thread that knows how many bytes come, and of warps that have told theirs.
+    /// Of a CTA's thread that knows how many bytes come, and of warps that have sent theirs.
     static constexpr int32_t kArrivals = 1 + (kBuffers > 1 ? kWarps * run_ctas(c) : 0);
     static constexpr bool kAcross = exchanges_across(c, kHeld);
     static_assert(!kAcross || c.cluster.size() > 1, "st.async is for launches with clusters");
-    static_assert(!kAcross || !kByWarpgroup, "of CTAs, warps tell each other together");
+    static_assert(!kAcross || !kByWarpgroup, "of CTAs, all warps send together");
     static_assert(!kAcross || !c.split_k.last_tiles, "who shares last tiles has no barriers for it");
 
     DG_DEVICE uint32_t buffer() const { return tile_ % kBuffers; }

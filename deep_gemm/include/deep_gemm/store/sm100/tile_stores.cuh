@@ -39,7 +39,7 @@ public:
     DG_DEVICE void write(PieceSums<c>& sums, const Tile& tile, int32_t chunk) {
         if constexpr (c.cluster.k > 1) parts_.add(sums, chunk);
         Piece<c> piece(tile, chunk, params_);
-        if constexpr (Piece<c>::kExchanges) runs_.tell_place(piece);
+        if constexpr (Piece<c>::kExchanges) runs_.set_exchange(piece);
         PieceValues<c> values;
         finish_tile<c>(values, sums, piece, tile, PiecePadding<c>{padding_}, params_);
         stores_.write(values, PlaceOfD<Piece<c>>(piece), tile, chunk, params_);
@@ -51,7 +51,7 @@ public:
     DG_DEVICE void find(const PieceSums<c>& sums, const Tile& tile, int32_t chunk) const {
         static_assert(c.cluster.k == 1, "all warps have sums");
         Piece<c> piece(tile, chunk, params_);
-        runs_.tell_place(piece), piece.finds = true;
+        runs_.set_exchange(piece), piece.finds = true;
         PieceValues<c> values;
         finish_tile<c>(values, sums, piece, tile, PiecePadding<c>{padding_}, params_);
     }

@@ -46,7 +46,7 @@ DG_DEVICE void store_exchanged(Sums<c> (&total)[kSubtiles], const Tile& tile, in
                                const PaddingRows<c>& padding, FoundRuns<c>& runs, const GemmParams& params) {
     const auto place = [&](int32_t subtile, bool finds) {
         Fragment<c> at(tile, first_row(c, warpgroup) + subtile * subtile_step(c), params);
-        runs.tell_place(at), at.finds = finds;
+        runs.set_exchange(at), at.finds = finds;
         return at;
     };
     Results<c> results[kSubtiles];
