@@ -163,7 +163,9 @@ def run_dense(
     if bias is None:
         write_empty(d, c, options.steps)
     else:
-        run_dense(*_with_k(operands["a"], w, accepted, d, options), d, c, bias, compiled_dims, accepted, options.without_k())
+        run_dense(
+            *_with_k(operands["a"], w, accepted, d, options), d, c, bias, compiled_dims, accepted, options.without_k()
+        )
 
 
 def run_contiguous(

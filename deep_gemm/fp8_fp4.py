@@ -13,7 +13,7 @@ from typing import Protocol
 import torch
 
 from ._call import A_TRANSPOSED, B_TRANSPOSED, OperandRecipe, Recipe
-from ._fp4_pairs import ACCEPTED, options_of_packed, is_fp4, require_fp4_only, require_no_bias, unpacked_pair
+from ._fp4_pairs import ACCEPTED, is_fp4, options_of_packed, require_fp4_only, require_no_bias, unpacked_pair
 from ._output import Output
 from ._packed import ScaledTokens, run_dense
 from ._product import named, product

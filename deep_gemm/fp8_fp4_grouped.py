@@ -8,7 +8,7 @@ from __future__ import annotations
 import torch
 
 from ._call import B_TRANSPOSED, OperandRecipe, Recipe, one_layout
-from ._fp4_pairs import ACCEPTED, options_of_packed, is_fp4, require_fp4_only, require_no_bias, unpacked_pair
+from ._fp4_pairs import ACCEPTED, is_fp4, options_of_packed, require_fp4_only, require_no_bias, unpacked_pair
 from ._output import Output
 from ._packed import ScaledTokens, run_contiguous, run_masked
 from ._product import product

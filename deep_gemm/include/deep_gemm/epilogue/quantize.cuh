@@ -78,7 +78,8 @@ struct Quantise {
                 });
             }
             at.template for_each_part<kCols>([&](int32_t run, int32_t row, int32_t col) {
-                largest[run] = at.template largest_of_run<Place::kReaders>(row - first_row, col - first_col, Place::reader());
+                largest[run] =
+                    at.template largest_of_run<Place::kReaders>(row - first_row, col - first_col, Place::reader());
             });
             if constexpr (Place::kReaders > 1) at.template reduce_along<kCols>(largest, larger);
         } else {

@@ -1,6 +1,6 @@
 // Columns of D that share a scale (epilogue/quantize.cuh) where several warps have some of them: first each warp finds
-// its largest magnitudes and sends them to the others, then, behind a barrier, values are divided by what all found. The warps are
-// those of a CTA; or those of CTAs that divide the columns, or K, among themselves.
+// its largest magnitudes and sends them to the others, then, behind a barrier, values are divided by what all found.
+// The warps are those of a CTA; or those of CTAs that divide the columns, or K, among themselves.
 #pragma once
 
 #include <deep_gemm/config.cuh>

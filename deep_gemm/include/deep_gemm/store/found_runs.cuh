@@ -30,10 +30,12 @@ public:
         if constexpr (kBuffers > 1) {
             __syncwarp();
             const int32_t lane = threadIdx.x % 32;
-            if (lane < run_ctas(c)) ptx::barrier_arrive_remote(smem_.maxima_barrier(buffer()), run_cta_rank<c>(lane, 0));
+            if (lane < run_ctas(c))
+                ptx::barrier_arrive_remote(smem_.maxima_barrier(buffer()), run_cta_rank<c>(lane, 0));
         }
         ptx::barrier_wait(smem_.maxima_barrier(buffer()), tile_ / kBuffers % 2);
-        if (kBuffers > 1 && threadIdx.x == 0) ptx::barrier_arrive_expect(smem_.maxima_barrier(buffer()), maxima_bytes(c, kHeld));
+        if (kBuffers > 1 && threadIdx.x == 0)
+            ptx::barrier_arrive_expect(smem_.maxima_barrier(buffer()), maxima_bytes(c, kHeld));
     }
     DG_DEVICE void end() { ++tile_; }
 
