@@ -12,11 +12,13 @@ from grouped_inputs import (
     alignment_of,
     assert_zero_padding,
     contiguous,
+    poison_rows,
     run_more_runs_than_any_legal_layout_has,
 )
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from inputs import GuardedOutput, ceil_div
+from inputs import GuardedOutput, Operand, ceil_div
+from reference import assert_matches, product_nt
 from sampling import examples
 
 import deep_gemm
@@ -24,6 +26,7 @@ from deep_gemm import simulator
 from deep_gemm._targets import HOPPER_SMS
 
 N, K = 392, 272
+STORED_BOX = "cp.async.bulk.tensor.3d.global.shared::cta"
 # swapped, rows, cols: of one and two warpgroups, of each way through the K blocks, and of 64 to 256 rows of an expert.
 HIGH = (False, 256, 128)
 TILES = [HIGH, (False, 128, 192), (False, 128, 96), (False, 64, 128), (True, 128, 64)]
@@ -60,6 +63,36 @@ def run(
 def test_against_fp64(device, counts, tile) -> None:
     case = contiguous(counts, N, K, device)
     case.check(run(case, case.indices, tile).tensor)
+
+
+@pytest.mark.sampled(8)
+@pytest.mark.parametrize("device", FEW, indirect=True)
+@pytest.mark.parametrize("n", [N, N - 1], ids=["by the copy engine", "from registers"])
+@pytest.mark.parametrize("alignment", [128, 256])
+@pytest.mark.parametrize("tile", [*TILES[1:], (True, 128, 128)], ids=str)
+def test_rows_may_begin_behind_padding(device, tile, alignment, n) -> None:
+    """Of a block of rows as high as the tile, the first 64 or those between are none's, as where tokens were dropped:
+    the tile behind them leaves the next expert's rows alone."""
+    case = contiguous([64, 250, 250, 128, 70], n, K, device, alignment=alignment)
+    layout = case.indices
+    for expert, first in ((1, 128), (2, 0), (3, 0)):
+        row = case.starts[expert] + first
+        layout[row : row + 64] = -1
+    poison_rows(case.a, layout < 0)
+    found = run(case, layout, tile, alignment=alignment).tensor
+    for expert in range(5):
+        rows = (layout == expert).nonzero().flatten()
+        a, b = case.a, Operand(case.b.data[expert], case.b.scales[expert])
+        assert_matches(found[rows], product_nt(Operand(a.data[rows], a.scales[rows]), b), f"expert {expert},")
+    if device.type == "cpu" and tile[0] and height(tile) > 64 and n == N:  # whoever writes last, none may write more
+        of_64_rows = int((layout.view(-1, 64) >= 0).any(1).sum())
+        assert boxes_stored() == of_64_rows * ceil_div(N, tile[1]) * tile[1] // 16
+
+
+def boxes_stored() -> int:
+    report = simulator.last_report()
+    assert report is not None
+    return sum(n for name, n in report.statistics["instructions"].items() if name.startswith(STORED_BOX))
 
 
 @pytest.mark.parametrize("device", FEW, indirect=True)

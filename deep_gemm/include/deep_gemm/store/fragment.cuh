@@ -31,12 +31,12 @@ struct Fragment : RunExchange<c, fragment_d_cols(c)> {
     using OfD = typename SelectPlaceOfD<c>::Type;
 
     int32_t row, col;      // of register 0, in D's own frame: M and N
-    int32_t m_end, n_end;  // first elements past D
+    int32_t m_end, n_end;  // first elements past D; past a group's rows, where others' may follow
     int32_t group;
     int32_t expert;  // whose B it is
 
     DG_DEVICE Fragment(const Tile& tile, int32_t first_row, const GemmParams& params)
-        : m_end(c.grouping == Grouping::masked ? tile.m_end : extent_m<c>(params)),
+        : m_end(ends_with_group(c) ? tile.m_end : extent_m<c>(params)),
           n_end(extent_n<c>(params)),
           group(group_of_d<c>(tile)),
           expert(group_of_b<c>(tile)) {
@@ -51,7 +51,7 @@ struct Fragment : RunExchange<c, fragment_d_cols(c)> {
     DG_DEVICE Fragment(const Tile& tile, int32_t along_rows, int32_t along_cols, const GemmParams& params)
         : row(c.swap_ab ? tile.col + along_cols : tile.row + along_rows),
           col(c.swap_ab ? tile.row + along_rows : tile.col + along_cols),
-          m_end(c.grouping == Grouping::masked ? tile.m_end : extent_m<c>(params)),
+          m_end(ends_with_group(c) ? tile.m_end : extent_m<c>(params)),
           n_end(extent_n<c>(params)),
           group(group_of_d<c>(tile)),
           expert(group_of_b<c>(tile)) {}
@@ -339,7 +339,6 @@ DG_DEVICE void store_direct(const Results<c>& total, const Fragment<c>& at, cons
     using Stored = typename Storage<c.output>::Type;
     constexpr bool kAdd = adds_to_memory(c.store);
     static_assert(!kAdd || c.output == Element::fp32, "only FP32 is added in place: 16 bits would be rounded twice");
-    static_assert(!has_expert_runs(c) || c.tile_m() <= 2 * kRunRows, "another expert's rows would be written");
     auto* data = static_cast<Stored*>(params.d_data);
     if constexpr (stores_byte_quads(c))
         if (has_byte_quads<c>(at, params)) return store_byte_quads<c>(total, at, params);

@@ -21,6 +21,9 @@ constexpr bool has_group_table(const GemmConfig& c) {
     return c.grouping == Grouping::masked || c.grouping == Grouping::m_psum || has_expert_runs(c);
 }
 
+/// Whether rows behind a group's last one are not its own: another expert's, or no tile's.
+constexpr bool ends_with_group(const GemmConfig& c) { return c.grouping == Grouping::masked || has_expert_runs(c); }
+
 /// Whether a role of its own finds rows of padding (tile/padding.cuh). In the other layouts an expert's end says it
 /// all.
 constexpr bool marks_padding(const GemmConfig& c) { return c.grouping == Grouping::m_contiguous; }

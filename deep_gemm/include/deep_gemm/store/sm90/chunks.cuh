@@ -2,17 +2,20 @@
 #pragma once
 
 #include <deep_gemm/arch/sm90.cuh>
+#include <deep_gemm/tile/group_plan.cuh>
 
 namespace deep_gemm {
 
-/// Of a wide swapped tile: few buffers then do, beside a deep ring.
+/// Of a wide swapped tile: few buffers then do, beside a deep ring. And behind 64 tokens an expert's run may end.
 inline constexpr int32_t kChunkTokens = 64;
+static_assert(kRunRows % kChunkTokens == 0);
 
 /// Each math warp stages its 16 rows of D in chunks of one swizzle span.
 constexpr StoreChunk store_chunk(const GemmConfig& c) {
     const int32_t size = bytes_of(c.output, 1);
     if (c.swap_ab) {
-        const int32_t tokens = c.stages_of_block() > 1 ? gcd(c.tile.cols, kChunkTokens) : c.tile.cols;
+        const bool divided = c.stages_of_block() > 1 || has_expert_runs(c);
+        const int32_t tokens = divided ? gcd(c.tile.cols, kChunkTokens) : c.tile.cols;
         return {Fragment16x8::kRows, tokens, c.tile.cols / tokens, size};
     }
     const int32_t cols = c.d_cols(c.tile.cols), inner = gcd(cols, kSwizzleBytes / size);

@@ -101,9 +101,10 @@ DG_DEVICE ChunkPlace place_chunk(const Tile& tile, int32_t warp, int32_t subtile
     constexpr StoreChunk kChunk = store_chunk(c);
     const int32_t row = tile.row + row_in_tile<c>(warp, subtile);
     const int32_t col = c.d_cols(tile.col) + chunk * kChunk.inner;
-    const bool past = !c.swap_ab && (c.skips_padding || has_expert_runs(c)) && row >= tile.m_end;
-    return {columns_of_d<c, kChunk.inner>(c.swap_ab ? row : col), c.swap_ab ? tile.col + chunk * kChunk.outer : row,
-            owns<c>(tile, warp, subtile) && !past};
+    const int32_t x = columns_of_d<c, kChunk.inner>(c.swap_ab ? row : col),
+                  y = c.swap_ab ? tile.col + chunk * kChunk.outer : row;
+    const bool past = (c.skips_padding || has_expert_runs(c)) && y >= tile.m_end;
+    return {x, y, owns<c>(tile, warp, subtile) && !past};
 }
 
 /// Issue the copy of a staged chunk. One thread.
