@@ -6,10 +6,11 @@ from typing import Any
 
 import pytest
 import torch
+from candidates import forced_tile
 from devices import EACH_ARCH, ONE_OF_EACH_ARCH
 from grouped_inputs import alignment_of
 from inputs import GuardedOutput, random_values
-from quantised_output import ALIGNMENT, SCALES, QuantisedOutput, dense, of_experts, operands
+from quantised_output import ALIGNMENT, SCALES, Product, QuantisedOutput, dense, of_experts, operands
 
 import deep_gemm
 from deep_gemm.epilogue import Alpha, Chain, FP8CastWithClamp, RowScale, SwiGLU
@@ -56,6 +57,24 @@ def test_dense(device, stem, scales, m, n) -> None:
 def test_experts(device, stem, scales, grouping) -> None:
     with alignment_of(ALIGNMENT):
         check(of_experts(stem, grouping, device, 136), scales, device)
+
+
+@pytest.mark.parametrize("schedule", ["lazy", "eager", "random"])
+def test_experts_whose_rows_begin_behind_padding(schedule) -> None:
+    """Hopper's tiles of 128 rows then lie off their grid: no row, scale or count is another expert's."""
+    device, n, k = torch.device("cpu"), 128, 256
+    experts = torch.full((512,), -1, dtype=torch.int32)
+    for expert, (row, end) in enumerate([(64, 128), (128, 256), (320, 384), (384, 512)]):
+        experts[row:end] = expert
+    a, b = operands("fp8", device, (512, k), (4, n, k))
+
+    def call(d: Any, **more: Any) -> None:
+        height = 64 if d.dtype == torch.float32 else 128  # what it is compared with lies on the grid
+        with forced_tile(device, (512, n, k), False, height, 128):
+            deep_gemm.m_grouped_fp8_gemm_nt_contiguous(a, b, d, experts, **more)
+
+    with deep_gemm.simulator.options(target="sm_90a", schedule=schedule), alignment_of(128):
+        check(Product((512, n), call, experts >= -1, experts < 0), "fp32", device)
 
 
 @pytest.mark.parametrize("device", ONE_OF_EACH_ARCH, indirect=True)
